@@ -58,8 +58,8 @@ class Check:
 class Settings:
     """Everything under `[tool.lockgate]`, parsed once.
 
-    `trust` is handed on as it stands: the audit parses it. `source` names the
-    text it came from, for messages.
+    `trust` and `package` are handed on as they stand: their rooms parse them.
+    `source` names the text it all came from, for messages.
     """
 
     stages: Mapping[str, Stage]
@@ -68,6 +68,7 @@ class Settings:
     manifest_max_age_hours: float = 72.0
     store: str = ".lockgate/manifests"
     trust: Mapping[str, Any] = field(default_factory=dict)
+    package: Mapping[str, Any] = field(default_factory=dict)
     source: str = "defaults"
 
     def stage(self, name: str) -> Stage:

@@ -36,7 +36,7 @@ DEFAULT_STAGES: tuple[Stage, ...] = (
     Stage(name="package", select="native_backend and not gpu", timeout=1800, documentation=DOCUMENTATION),
 )
 
-TOP_KEYS = ("default_branch", "manifest_max_age_hours", "store", "stages", "checks", "trust")
+TOP_KEYS = ("default_branch", "manifest_max_age_hours", "store", "stages", "checks", "package", "trust")
 STAGE_KEYS = tuple(item.name for item in fields(Stage) if item.name != "name")
 CHECK_KEYS = tuple(item.name for item in fields(Check) if item.name != "name")
 POSITIVE = ("timeout", "test_timeout", "grace", "manifest_max_age_hours")
@@ -88,15 +88,18 @@ def parse_settings(text: str, *, source: str) -> Settings:
         {key: table[key] for key in ("default_branch", "manifest_max_age_hours", "store") if key in table},
         TOP_KEYS, base, place="[tool.lockgate]", problems=problems,
     )
-    trust = table.get("trust", {})
-    if not isinstance(trust, Mapping):
-        problems.append(f"[tool.lockgate.trust] is {_kind(trust)}, expected a table")
+    raw = {key: table.get(key, {}) for key in ("package", "trust")}
+    problems += [
+        f"[tool.lockgate.{key}] is {_kind(value)}, expected a table"
+        for key, value in raw.items()
+        if not isinstance(value, Mapping)
+    ]
     if problems:
         raise ConfigError(
             f"{source} has {len(problems)} problem(s):\n" + "\n".join(f"  - {problem}" for problem in problems),
             hint="the keys of a row are described in docs/adopt.md",
         )
-    return replace(base, stages=stages, checks=tuple(checks), trust=trust, source=source, **top)
+    return replace(base, stages=stages, checks=tuple(checks), source=source, **raw, **top)
 
 
 def _tables(table: Mapping[str, Any], key: str, problems: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
