@@ -17,31 +17,31 @@ class Launch(Word):
     DYNAMIC = "dynamic"  # every test gets fresh processes and may spawn its own workers
 
 
+def _key(default: Any, meaning: str) -> Any:
+    """Declare one key of a row with the sentence that the documentation prints for it."""
+    return field(default=default, metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One stage; the field names are the keys another repository writes.
-
-    Times are in seconds. `select` is a pytest marker expression, "" selects
-    every test. `devices` is the least number of CUDA devices, `ranks` the
-    number of processes of a process group (0: none).
-    """
+    """One stage; the field names are the keys another repository writes. Times are in seconds."""
 
     name: str
-    select: str = ""
-    paths: tuple[str, ...] = ()
-    devices: int = 0
-    ranks: int = 0
-    launch: Launch = Launch.STATIC
-    min_tests: int = 1
-    may_be_empty: bool = False
-    allow_skips: tuple[str, ...] = ()
-    timeout: float = 1800.0
-    test_timeout: float = 300.0
-    grace: float = 5.0
-    extra_args: tuple[str, ...] = ()
-    force_label: str = ""
-    documentation: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
+    select: str = _key("", 'pytest marker expression; "" is every test')
+    paths: tuple[str, ...] = _key((), "test roots; none means pytest's `testpaths`")
+    devices: int = _key(0, "least number of CUDA devices, 0 for none")
+    ranks: int = _key(0, "processes of a test's process group, 0 for none; a test's own `nproc` wins")
+    launch: Launch = _key(Launch.STATIC, "`static`: a persistent set of ranks; `dynamic`: fresh processes per test")
+    min_tests: int = _key(1, "least number of tests that must be executed")
+    may_be_empty: bool = _key(False, "an empty selection is green, if no such test exists at all")
+    allow_skips: tuple[str, ...] = _key((), "skip classes or reason patterns allowed on the stage's own runner")
+    timeout: float = _key(1800.0, "limit of the whole stage")
+    test_timeout: float = _key(300.0, "limit of one test")
+    grace: float = _key(5.0, "how long the other ranks may still take once one has not passed")
+    extra_args: tuple[str, ...] = _key((), "arguments for pytest")
+    force_label: str = _key("", "pull request label that runs the whole stage, whatever changed")
+    documentation: tuple[str, ...] = _key((), "glob patterns of files that never need a test")
+    data: tuple[str, ...] = _key((), "glob patterns of files that are always tracked as data")
 
 
 @dataclass(frozen=True, kw_only=True)

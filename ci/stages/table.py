@@ -22,15 +22,26 @@ DOCUMENTATION = ("*.md", "*.rst", "docs/**", "LICENSE*", "CHANGELOG*")
 DEFAULT_STAGES: tuple[Stage, ...] = (
     Stage(name="cpu_gate", select="cpu", timeout=600, test_timeout=60, documentation=DOCUMENTATION),
     Stage(
-        name="gpu_smoke", select="gpu and not multi_gpu and not slow", devices=1,
-        force_label="run-gpu", documentation=DOCUMENTATION,
+        name="gpu_smoke",
+        select="gpu and not multi_gpu and not slow",
+        devices=1,
+        force_label="run-gpu",
+        documentation=DOCUMENTATION,
     ),
     Stage(
-        name="multi_gpu", select="multi_gpu and not slow", devices=2, ranks=2,
-        force_label="run-gpu", documentation=DOCUMENTATION,
+        name="multi_gpu",
+        select="multi_gpu and not slow",
+        devices=2,
+        ranks=2,
+        force_label="run-gpu",
+        documentation=DOCUMENTATION,
     ),
     Stage(
-        name="nightly", select="not manual", devices=2, timeout=14400, test_timeout=1800,
+        name="nightly",
+        select="not manual",
+        devices=2,
+        timeout=14400,
+        test_timeout=1800,
         documentation=DOCUMENTATION,
     ),
     Stage(name="package", select="native_backend and not gpu", timeout=1800, documentation=DOCUMENTATION),
@@ -54,6 +65,15 @@ def read_settings(root: Path) -> Settings:
     return parse_settings(text, source=str(path))
 
 
+def read_markers(root: Path) -> tuple[str, ...]:
+    """Read pytest's `markers` setting: the lines `name(arguments): meaning`."""
+    path = root / "pyproject.toml"
+    if not path.is_file():
+        return ()
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    return tuple(document.get("tool", {}).get("pytest", {}).get("ini_options", {}).get("markers", ()))
+
+
 def default_settings() -> Settings:
     """Give the package's own rows."""
     return Settings(stages={stage.name: stage for stage in DEFAULT_STAGES})
@@ -74,7 +94,9 @@ def parse_settings(text: str, *, source: str) -> Settings:
     stages = dict(base.stages)
     for name, row in _tables(table, "stages", problems):
         start = stages.get(name, Stage(name=name))
-        stages[name] = replace(start, **_values(row, STAGE_KEYS, start, place=f"[tool.lockgate.stages.{name}]", problems=problems))
+        stages[name] = replace(
+            start, **_values(row, STAGE_KEYS, start, place=f"[tool.lockgate.stages.{name}]", problems=problems)
+        )
     checks = []
     for name, row in _tables(table, "checks", problems):
         start_check = Check(name=name, command=(), stages=())
@@ -86,7 +108,10 @@ def parse_settings(text: str, *, source: str) -> Settings:
         problems += [f"{place}: stages names {one!r}, which is no stage" for one in check.stages if one not in stages]
     top = _values(
         {key: table[key] for key in ("default_branch", "manifest_max_age_hours", "store") if key in table},
-        TOP_KEYS, base, place="[tool.lockgate]", problems=problems,
+        TOP_KEYS,
+        base,
+        place="[tool.lockgate]",
+        problems=problems,
     )
     raw = {key: table.get(key, {}) for key in ("package", "trust")}
     problems += [
