@@ -14,11 +14,8 @@ and hands the block to the sink. At every moment, in one atomic snapshot:
 once: its `seq` is used up, so a gap in `seq` is a loss. After `close`,
 `pending` is 0.
 
-Order of the columns of a block (table `captures`): run_id String, model_id
-String, request_id String, site String, layer Int16, shard_rank UInt16, step
-UInt64, seq UInt64, call UInt16, token_start UInt32, token_end UInt32, dtype
-String, shape Array(UInt32), data String, inserted_at UInt64 (ns since 1970).
-`COLUMNS` holds the same as pairs of name and ClickHouse type.
+A block holds the columns of `COLUMNS`, which `monitoring.rows.COLUMNS` repeats
+(a test compares them). `inserted_at` is the time at which the block was encoded.
 """
 
 from collections.abc import Callable, Sequence
@@ -179,33 +176,43 @@ class Ring:
         never declared raises `ValueError`.
         """
 
+    def plan(self, step: int, rows: Sequence[tuple[int, int, int, int, int]], /) -> int:
+        """Describe one forward pass; the number that its `push_rows` calls name.
+
+        Each row is (request, row, first, last, token_start): batch row `row`
+        belongs to `request`, its columns [first, last) are real tokens and the
+        first of them is token `token_start` of the request. Padding, finished
+        requests and rows without tokens are simply not listed. A plan never
+        changes; the ring keeps the newest 64, an older number raises `ValueError`.
+        """
+
     def push_rows(
         self,
         slot: int,
-        requests: Sequence[int],
-        step: int,
+        plan: int,
         call: int,
-        token_starts: Sequence[int],
         token_dim: int,
-        skips: Sequence[int],
         shape: tuple[int, ...],
         data_ptr: int,
         nbytes: int,
-        key_dim: int = -1,
-        key_skips: Sequence[int] = (),
+        column: int = 0,
         stream: int = 0,
         /,
     ) -> int:
-        """Split one contiguous tensor [b, ...] along dimension 0, one record per row; how many are in.
+        """Split one contiguous tensor [b, ...] into one record per row of the plan; how many are in.
 
-        Row i belongs to `requests[i]` (-1: leave the row out). Its first
-        `skips[i]` entries along `token_dim` (counted in `shape`, so >= 1) are
-        padding and left out, and of `key_dim` the first `key_skips[i]` (the
-        key axis of attention). The record has the row's shape without the
-        batch dimension; its tokens are [token_starts[i], token_starts[i] +
-        shape[token_dim] - skips[i]). A row of which no token is left yields
-        no record.
+        `token_dim` (>= 1) is the dimension of `shape` whose entries are
+        columns (1 for [b, q, ...], 2 for [b, heads, q, kv]); `column` is the
+        column that its first entry stands for (a model that keeps only the
+        last logits). A record holds the row's real tokens alone: its shape has
+        no batch dimension and `token_dim` cut to them; other dimensions are
+        whole. A row whose columns all lie before `column` yields no record;
+        one that needs columns past the end, or a batch row that is not there,
+        raises `ValueError` and nothing of the call is recorded.
         """
+
+    def lost(self, reason: Literal["hook", "policy"], records: int = 1, /) -> None:
+        """Enter records that never reached a push into the ledger: "hook" as failed, "policy" as dropped."""
 
     def flush(self, timeout: float) -> bool:
         """Send what was accepted until now; whether all of it is settled in time (not when it waits in the spool)."""
@@ -229,12 +236,12 @@ class Ring:
         """One consistent snapshot.
 
         Counts of records: `accepted written pending` (int), `dropped` by
-        reason (`deadline newest oldest sample oversize closed device`),
-        `failed` by reason (`retry fatal spool left_in_spool closed`), all
+        reason (`deadline newest oldest sample oversize closed device policy`),
+        `failed` by reason (`retry fatal spool left_in_spool closed hook`), all
         reasons always present. Bytes of payload: `bytes_accepted
         bytes_written bytes_pending`. Records: `spooled` (now on disk, part of
         pending), `replayed` (written from an earlier process's spool, not
         part of accepted). Counts of events: `blocks retries reconnects`.
         Limits and marks: `capacity_bytes capacity_records peak_bytes
-        peak_records`. `closed` (bool), `last_error` (str).
+        peak_records seq_end` (one past the last sequence number given). `closed` (bool), `last_error` (str).
         """
