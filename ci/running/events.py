@@ -16,41 +16,28 @@ from pathlib import Path
 from typing import IO, Any
 
 from ci.errors import ReportError, UsageError
+from ci.report.model import Outcome
 from ci.values import Word
 
 MAIN = "main"
 SUPERVISOR = "supervisor"
 
 
-class Outcome(Word):
-    """How one test ended; green is only passed, xfailed and a declared skip."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ERROR = "error"  # set-up or teardown failed, or a file cannot be collected
-    CRASHED = "crashed"
-    HUNG = "hung"
-    SKIPPED = "skipped"
-    XFAILED = "xfailed"
-    NOT_RUN = "not-run"
-    INFRASTRUCTURE = "infrastructure"
-
-
 class Kind(Word):
     """What happened; the comment gives the keys a line has besides `t` and `event`."""
 
-    SESSION = "session"  # stage commit simulated devices worker pid shard: first line of the supervisor's log
-    CHECK = "check"  # name outcome duration: one row of [tool.lockgate.checks]
-    COLLECTED = "collected"  # tests (ids that will run) deselected unselected (uncollected files that may hold more)
-    START = "start"  # test ranks devices set: dispatched
-    RANK = "rank"  # test rank device outcome duration sequence set: one rank's answer
-    FINISH = "finish"  # test outcome duration ranks devices set skip_class reason message output attempts
-    RETRY = "retry"  # test outcome attempt message: failed, and will run again on all ranks
-    RESTART = "restart"  # set reason width devices: a process set is dropped; the next test gets a new one
-    LIMIT = "limit"  # limit seconds test: a limit struck (process-group, test, grace, stage)
-    INFRASTRUCTURE = "infrastructure"  # message: the machine is not fit; the run ends
-    NOTE = "note"  # message: something a person should know
-    END = "end"  # code reason: last line of a log that ended by itself
+    SESSION = "session"  # stage commit simulated devices (DeviceRecord rows) shard worker pid
+    CHECK = "check"  # result: the fields of a CheckResult
+    COLLECTED = "collected"  # tests (ids that will run) deselected unseen (files that may hold more) marks
+    START = "start"  # test width devices set attempt: dispatched
+    RANK = "rank"  # test rank device outcome duration sequence set: one rank's answer, in its own log
+    FINISH = "finish"  # test outcome duration result: the fields of a TestResult; the last one of a test counts
+    RETRY = "retry"  # test outcome attempt reason: failed, and will run again on all ranks
+    RESTART = "restart"  # set reason devices test: a process set is dropped, the next test gets a new one
+    LIMIT = "limit"  # limit (process-group, test, grace, stage) seconds test
+    PROBLEM = "problem"  # problem: the fields of a Problem; the machine is not fit
+    NOTE = "note"  # message: something a reader must see
+    END = "end"  # code reasons: last line of a log whose writer ended by itself
 
 
 FIXED = ("t", "event", "test", "rank", "device", "outcome", "duration")
