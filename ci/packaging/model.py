@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ci.errors import ConfigError
+from ci.rows import keys_of, parse_row
 from ci.values import Word
 
 STRAY = ("*.pyc", "*/__pycache__/*", "*.orig", "*.rej", "*/.git/*", "*.o", "*/.env", "*/CMakeCache.txt")
@@ -37,26 +38,17 @@ class PackageRules:
 
 def parse_rules(table: Mapping[str, Any]) -> PackageRules:
     """Parse the row; raises `ConfigError` listing every problem."""
-    valid = {item.name for item in fields(PackageRules)}
-    problems = [f"unknown key {key!r}; valid keys: {', '.join(sorted(valid))}" for key in table if key not in valid]
-    values: dict[str, Any] = {}
-    for key in valid & set(table):
-        value = table[key]
-        if key == "group" and isinstance(value, str):
-            values[key] = value
-        elif key != "group" and isinstance(value, list) and all(isinstance(item, str) for item in value):
-            values[key] = tuple(value)
-        else:
-            expected = "a string" if key == "group" else "an array of strings"
-            problems.append(f"{key} is {value!r}, expected {expected}")
+    problems: list[str] = []
+    place = "[tool.lockgate.package]"
+    rules = parse_row(table, PackageRules(), place=place, keys=keys_of(PackageRules), problems=problems)
     problems += [
-        f"pure_environment holds {item!r}, expected NAME=VALUE"
-        for item in values.get("pure_environment", ())
+        f"{place}: pure_environment holds {item!r}, expected NAME=VALUE"
+        for item in rules.pure_environment
         if "=" not in item
     ]
     if problems:
-        raise ConfigError("[tool.lockgate.package]:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    return PackageRules(**values)
+        raise ConfigError("\n".join(problems))
+    return rules
 
 
 def check_sdist(names: Sequence[str], rules: PackageRules) -> list[str]:
