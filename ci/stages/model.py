@@ -42,6 +42,15 @@ class Stage:
     force_label: str = _key("", "pull request label that runs the whole stage, whatever changed")
     documentation: tuple[str, ...] = _key((), "glob patterns of files that never need a test")
     data: tuple[str, ...] = _key((), "glob patterns of files that are always tracked as data")
+    plain: tuple[str, ...] = _key(
+        (), "glob patterns of plain Python: a changed function that no test executed selects nothing there"
+    )
+    docstrings_inert: bool = _key(
+        False, "docstrings are neither printed nor tested, so that changing one selects nothing"
+    )
+    mentioned_names: bool = _key(
+        False, "a module-level change selects only the tests that executed code mentioning a changed name"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
