@@ -48,7 +48,9 @@ COMMANDS: tuple[Command, ...] = (
         name="package", module="ci.packaging.command", summary="build, check and try the distributions", passes_on=True
     ),
     Command(name="docs", module="ci.docs.command", summary="write the generated documentation, or check it"),
-    Command(name="doctor", module="ci.doctor", summary="what this machine has, lacks, and how to get it"),
+    Command(
+        name="doctor", module="ci.doctor", summary="what this machine has, lacks, and how to get it", passes_on=True
+    ),
 )
 
 
