@@ -53,7 +53,7 @@ def test_enough_simulated_devices_fit_and_the_runs_own_arguments_are_ignored(cap
 def test_json_is_one_object(capsys):
     assert cli.main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert {need["need"]["name"] for need in report["needs"]} == {need.name for need in doctor.NEEDS}
+    assert {need["name"] for need in report["needs"]} == {need.name for need in doctor.NEEDS}
     assert report["stages"]["cpu_gate"] == []
 
 
