@@ -6,6 +6,7 @@ import shutil
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,11 +73,15 @@ def read_sdist_names(sdist: Path) -> list[str]:
 
 def read_wheel_names(wheel: Path) -> list[str]:
     """List the files of a wheel; a damaged archive is a `PackageError`."""
-    with zipfile.ZipFile(wheel) as archive:
-        broken = archive.testzip()
-        if broken is not None:
-            raise PackageError(f"{wheel.name} is damaged at {broken}")
-        return archive.namelist()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            broken = archive.testzip()
+            names = archive.namelist()
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise PackageError(f"{wheel.name} is damaged: {error}") from error
+    if broken is not None:
+        raise PackageError(f"{wheel.name} is damaged at {broken}")
+    return names
 
 
 def wheel_tag(wheel: Path) -> str:

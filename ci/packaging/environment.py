@@ -13,6 +13,7 @@ from ci.packaging.model import PackageRules
 from ci.process import run
 
 INSTALL_LIMIT = 3600.0
+IMPORT_LIMIT = 60.0
 COPIED = ("pyproject.toml", "tests")
 """What the tests need beside the installed package; the package's own folders stay behind."""
 
@@ -30,6 +31,25 @@ def make_environment(context: Context, wheel: Path, rules: PackageRules, folder:
     constraint = ["--constraint", str(lock)] if lock.is_file() else []
     _run(context, [*install, f"{wheel}{extras}", *group, *constraint])
     return python
+
+
+def check_origin(context: Context, python: Path, names: Sequence[str], folder: Path) -> None:
+    """Import every top-level package in the clean environment, and see that it comes from there."""
+    for package in top_level_packages(names):
+        found = run(
+            [str(python), "-I", "-c", f"import {package}; print({package}.__file__)"],
+            cwd=folder,
+            environ=context.environ,
+            limit=IMPORT_LIMIT,
+            capture=True,
+        ).stdout.strip()
+        if not Path(found).is_relative_to(python.parents[1]):
+            raise PackageError(f"{package} was imported from {found}, expected it from the installed wheel")
+
+
+def top_level_packages(names: Sequence[str]) -> list[str]:
+    """Name the import packages of a wheel, from its file names."""
+    return sorted({name.split("/")[0] for name in names if name.count("/") == 1 and name.endswith("/__init__.py")})
 
 
 def copy_tests(context: Context, folder: Path) -> None:
