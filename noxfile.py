@@ -7,6 +7,7 @@ Arguments behind `--` go to the command: `nox -s multi_gpu -- --simulate 2 -k ri
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -24,19 +25,24 @@ nox.options.sessions = ["cpu_gate"]
 nox.options.error_on_missing_interpreters = True
 
 LOCK = ("--constraint", ".ci/constraints.txt")
-INSTALLER = read_uv_environment(python=sys.executable, cwd=ROOT, environ=os.environ)
+
+
+@functools.cache
+def installer() -> dict[str, str]:
+    """Give uv what pip is configured with on this machine; asked once, and only by a session that installs."""
+    return read_uv_environment(python=sys.executable, cwd=ROOT, environ=os.environ)
 
 
 def install(session: nox.Session, group: str, *, native: str) -> None:
     """Install one dependency group and the project, with the native mode that the stage needs."""
-    session.env.update(INSTALLER)
+    session.env.update(installer())
     session.install("--group", group, *LOCK)
     session.install("--editable", ".", *LOCK, env={"LOCKGATE_NATIVE": native})
 
 
 def gpu_stage(session: nox.Session, stage: str) -> None:
     """Verify the devices before anything costly, then build natively and run the stage on them."""
-    session.env.update(INSTALLER)
+    session.env.update(installer())
     session.install("--editable", ".", *LOCK, env={"LOCKGATE_NATIVE": "off"})
     session.run("lockgate", "doctor", "--stage", stage, *session.posargs)
     install(session, stage, native="cpu" if "--simulate" in session.posargs else "cuda")
@@ -85,7 +91,7 @@ def thorough(session: nox.Session) -> None:
 @nox.session
 def native(session: nox.Session) -> None:
     """Build the C++ library and run its unit tests, plain and under both sanitizers."""
-    session.env.update(INSTALLER)
+    session.env.update(installer())
     session.install("--group", "native", *LOCK)
     session.run("invoke", "test-native", *session.posargs)
 
