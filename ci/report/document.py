@@ -59,7 +59,7 @@ def decode(kind: type[T], values: object, *, place: str) -> T:
     if not isinstance(values, Mapping):
         raise ValueError(f"{place or 'the document'} is {_name(values)}, expected an object")
     found: dict[str, Any] = {}
-    for name, hint, required in _fields(kind):
+    for name, hint, required in _fields(cast("Any", kind)):
         if name in values:
             found[name] = _decode(hint, values[name], f"{place}.{name}" if place else name)
         elif required:
