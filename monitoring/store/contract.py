@@ -43,6 +43,9 @@ class Store(Protocol):
     def read_runs(self) -> tuple[RunRecord, ...]:
         """Give the newest record of each (run, shard), oldest run first."""
 
+    def read_index(self, run_id: str) -> tuple[CaptureRow, ...]:
+        """Give the run's rows without their data (`data` is empty), each record once, in no promised order."""
+
     def read_rows(
         self,
         run_id: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from monitoring.errors import RunNotFound, StoreError
 from monitoring.rows import CaptureRow, RunRecord, decode_rows, deduplicate, encode_rows, latest_runs
@@ -51,6 +52,10 @@ class MemoryStore:
         """Give the newest record of each (run, shard)."""
         with self._lock:
             return latest_runs(self._runs)
+
+    def read_index(self, run_id: str) -> tuple[CaptureRow, ...]:
+        """Give the run's rows without their data."""
+        return tuple(replace(row, data=b"") for row in self.read_rows(run_id))
 
     def read_rows(
         self,

@@ -38,6 +38,10 @@ class NullStore:
         """Give no runs."""
         return ()
 
+    def read_index(self, run_id: str) -> tuple[CaptureRow, ...]:
+        """Refuse: what was written here is gone."""
+        raise RunNotFound(f"null: keeps nothing, so it holds no run {run_id!r}", hint="capture into a folder instead")
+
     def read_rows(
         self,
         run_id: str,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing import Any
+
 from monitoring.blocks import BlockError
-from monitoring.native import load_native
+from monitoring.store.schema import TOKENS_SINCE, Tables, Version
+from monitoring.store.url import StoreUrl
 
 
 def callback_sink(write: Callable[[bytes], None], *, name: str) -> object:
@@ -23,3 +26,18 @@ def callback_sink(write: Callable[[bytes], None], *, name: str) -> object:
 def null_sink() -> object:
     """Make a sink that encodes, counts and discards."""
     return load_native().NullSink()
+
+
+def http_sink(url: StoreUrl, tables: Tables, *, version: Version, timeout: float, settings: dict[str, str]) -> object:
+    """Make a sink that inserts into a server with the native HTTP client."""
+    return load_native().HttpSink(
+        url.host, url.port, database=tables.database, table=tables.captures, user=url.user or "default",
+        password=url.password, timeout=timeout, settings=settings, deduplicate=version >= TOKENS_SINCE,
+    )  # fmt: skip
+
+
+def load_native() -> Any:
+    """Load the native library, at the first sink."""
+    from monitoring.native import load_native as load
+
+    return load()
