@@ -75,7 +75,7 @@ def parse_event(line: str) -> Event:
     """Parse one line; raises `ValueError` for one that was cut or is no event."""
     values = json.loads(line)
     if not isinstance(values, dict):
-        raise ValueError(f"an event is a JSON object, found {type(values).__name__}")
+        raise ValueError(f"an event is a JSON object, found {type(values).__name__}")  # noqa: TRY004 - one error for all
     try:
         outcome = values.get("outcome")
         return Event(
@@ -163,7 +163,7 @@ class EventLog:
         """Close the file; what was written stays."""
         self._stream.close()
 
-    def __enter__(self) -> EventLog:
+    def __enter__(self) -> EventLog:  # noqa: PYI034 - typing.Self needs Python 3.11
         """Give the log itself."""
         return self
 
