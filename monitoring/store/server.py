@@ -47,11 +47,11 @@ class HttpCarrier:
         """Run one statement; a connection that the server closed meanwhile is opened again once."""
         return self._post({"readonly": "1"} if readonly else {}, sql.encode("utf-8", "surrogateescape"))
 
-    def insert(self, sql: str, block: bytes | memoryview) -> None:
+    def insert(self, into: str, block: bytes | memoryview) -> None:
         """Insert one block; not tried again here, the caller decides (rows are deduplicated)."""
-        self._post({"query": sql, **insert_settings(self._url)}, block)
+        self._post({"query": f"{into} FORMAT Native", **insert_settings(self._url)}, block)
 
-    def sink(self, tables: Tables, *, version: Version) -> object:
+    def sink(self, tables: Tables, *, into: str, version: Version) -> object:  # noqa: ARG002 - the contract's
         """Make the native HTTP sink."""
         return http_sink(self._url, tables, version=version, timeout=self._timeout, settings=insert_settings(self._url))
 

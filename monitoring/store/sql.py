@@ -53,11 +53,11 @@ class Carrier(Protocol):
     def execute(self, sql: str, *, readonly: bool = False) -> bytes:
         """Run one statement and give its answer; raises `StoreError`."""
 
-    def insert(self, sql: str, block: bytes | memoryview) -> None:
-        """Run `INSERT INTO ... FORMAT Native` with the block as its data; raises `StoreError`."""
+    def insert(self, into: str, block: bytes | memoryview) -> None:
+        """Insert a Native block; `into` is `INSERT INTO table (columns)`; raises `StoreError`."""
 
-    def sink(self, tables: Tables, *, version: Version) -> object:
-        """Make a native sink that inserts into `tables.captures`."""
+    def sink(self, tables: Tables, *, into: str, version: Version) -> object:
+        """Make a native sink that inserts into `tables.captures` (`into` says the same as a statement)."""
 
     def close(self) -> None:
         """Let go of what is held; a second call does nothing."""
@@ -98,7 +98,8 @@ class SqlStore:
     def sink(self, run: RunRecord) -> object:  # noqa: ARG002 - all runs share the table
         """Make a native sink onto the captures table."""
         self.prepare()
-        return self._carrier.sink(self.tables, version=self.version)
+        into = _into(self.tables.full(self.tables.captures), COLUMNS)
+        return self._carrier.sink(self.tables, into=into, version=self.version)
 
     def write_block(self, block: bytes | memoryview) -> None:
         """Insert one encoded block."""
@@ -215,14 +216,17 @@ class SqlStore:
         )
 
     def _insert(self, table: str, layout: tuple[tuple[str, str], ...], block: bytes | memoryview) -> None:
-        names = ", ".join(name for name, _ in layout)
-        self._carrier.insert(f"INSERT INTO {self.tables.full(table)} ({names}) FORMAT Native", block)
+        self._carrier.insert(_into(self.tables.full(table), layout), block)
 
     def _select(self, sql: str) -> bytes:
         return self._carrier.execute(f"{sql} FORMAT Native")
 
     def _ask(self, sql: str) -> Sequence[tuple[Any, ...]]:
         return _frame(list(decode_blocks(self._select(sql)))).rows
+
+
+def _into(table: str, layout: tuple[tuple[str, str], ...]) -> str:
+    return f"INSERT INTO {table} ({', '.join(name for name, _ in layout)})"
 
 
 def plan_pieces(rows: Iterable[CaptureRow]) -> Iterator[list[CaptureRow]]:

@@ -1,0 +1,291 @@
+"""A folder (`chdb://`): the embedded ClickHouse, with no server to install.
+
+folder/monitoring-store.json   says that the folder is a store
+folder/engine/                 chDB's own files
+folder/engine.sock, .lock      the running engine's (see `monitoring.store.engine`)
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from monitoring.errors import MissingDependency, StoreError
+from monitoring.rows import SCHEMA_VERSION
+from monitoring.store import engine
+from monitoring.store.schema import Tables, Version, check_schema_version
+from monitoring.store.server import HINTS, FAULT, MAX_MESSAGE
+from monitoring.store.sinks import callback_sink
+from monitoring.store.sql import SqlStore
+from monitoring.store.url import StoreUrl
+
+MARKER = "monitoring-store.json"
+KIND = "lockgate captures"
+
+START_LIMIT = 60.0
+"""Seconds for an engine to come up: a cold import of chDB reads half a gigabyte."""
+
+ANSWER_LIMIT = 600.0
+"""Seconds for one statement or insert; an engine that takes longer counts as lost."""
+
+SUN_PATH = 100
+"""Bytes of path that a socket's address holds on every system, with room to spare."""
+
+
+def open_url(url: StoreUrl) -> EmbeddedStore:
+    """Open an embedded store; the engine starts at the first use."""
+    if importlib.util.find_spec("chdb") is None:
+        raise MissingDependency(
+            f"the store {url} is an embedded ClickHouse, which needs chdb",
+            hint='pip install "lockgate[monitoring]" (or chdb), or use a server: clickhouse://host/database',
+        )
+    return EmbeddedStore(url)
+
+
+class EmbeddedStore(SqlStore):
+    """The SQL store on a folder."""
+
+    def __init__(self, url: StoreUrl) -> None:
+        """Touch nothing yet."""
+        self.folder = Path(url.location).absolute()
+        carrier = EngineCarrier(self.folder)
+        super().__init__(url=str(url), carrier=carrier, tables=Tables.of(url), own_database=False)
+
+    def prepare(self) -> None:
+        """Make the folder a store unless it is one; refuses a folder with other content."""
+        if not self._prepared:
+            create_store(self.folder)
+        super().prepare()
+
+
+class EngineCarrier:
+    """A connection to the folder's engine, which is started when there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        """Connect at first use."""
+        self._folder = folder
+        self._link: socket.socket | None = None
+        self._pid = 0
+        self._sinks: list[EngineCarrier] = []
+
+    def execute(self, sql: str, *, readonly: bool = False) -> bytes:  # noqa: ARG002 - the caller lets only reads through
+        """Run one statement."""
+        return bytes(self._call(engine.STATEMENT, sql))
+
+    def insert(self, into: str, block: bytes | memoryview) -> None:
+        """Insert one block."""
+        self._call(engine.INSERT, into, block)
+
+    def sink(self, tables: Tables, *, into: str, version: Version) -> object:  # noqa: ARG002 - the contract's
+        """Make a sink with a connection of its own, so that reading does not hold the drain up."""
+        carrier = EngineCarrier(self._folder)
+        self._sinks.append(carrier)
+        return callback_sink(lambda block: carrier.insert(into, block), name=f"chdb://{self._folder}")
+
+    def close(self) -> None:
+        """Leave the engine; the last to leave waits until it has let go of the folder."""
+        for carrier in self._sinks:
+            carrier.close()
+        self._sinks.clear()
+        link = self._drop()
+        if link is None:
+            return
+        with link, suppress(OSError):
+            engine.call(link, engine.GOODBYE)
+
+    def _call(self, operation: bytes, sql: str, data: bytes | memoryview = b"") -> bytearray:
+        link = self._connected()
+        try:
+            status, content = engine.call(link, operation, sql.encode("utf-8", "surrogateescape"), data)
+        except TimeoutError:
+            self._drop_broken()
+            raise StoreError(f"the engine of {self._folder} gave no answer within {ANSWER_LIMIT:g} s") from None
+        except OSError:
+            self._drop_broken()
+            raise StoreError(
+                f"the engine of {self._folder} ended in the middle of a statement (killed, or out of memory?)",
+                hint="the next use starts it again",
+            ) from None
+        if status != engine.OK:
+            raise engine_error(content.decode("utf-8", "replace"), folder=self._folder)
+        return content
+
+    def _connected(self) -> socket.socket:
+        if self._link is not None and self._pid == os.getpid():
+            return self._link
+        self._drop_broken()  # after a fork the connection is the parent's
+        check_store(self._folder)
+        self._link, self._pid = connect(self._folder), os.getpid()
+        return self._link
+
+    def _drop(self) -> socket.socket | None:
+        link, self._link = self._link, None
+        if link is not None and self._pid != os.getpid():
+            link.close()
+            return None
+        return link
+
+    def _drop_broken(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+def create_store(folder: Path) -> None:
+    """Make an empty or absent folder a store; leaves a store as it is, refuses anything else."""
+    marker = folder / MARKER
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"{folder} is a file, expected a folder", hint="name a folder, existing or new")
+        folder.mkdir(parents=True, exist_ok=True)
+        if marker.exists():
+            check_store(folder)
+            return
+        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith(f"{MARKER}."))
+        if found:
+            raise StoreError(
+                f"{folder} is no store: it holds {', '.join(found[:3])}{' ...' if len(found) > 3 else ''}",
+                hint="name an empty or a new folder",
+            )
+        draft = folder / f"{MARKER}.{os.getpid()}"
+        draft.write_text(json.dumps({"kind": KIND, "schema_version": SCHEMA_VERSION}) + "\n", encoding="utf-8")
+        draft.replace(marker)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be made a store: {describe(error)}", hint=hint_of(error.errno)) from None
+
+
+def check_store(folder: Path) -> None:
+    """Raise `StoreError` unless the folder is a store of a version that this library knows."""
+    marker = folder / MARKER
+    try:
+        values = json.loads(marker.read_text(encoding="utf-8"))
+        kind, version = values["kind"], int(values["schema_version"])
+    except FileNotFoundError:
+        what = f"{folder} is no store (it has no {MARKER})" if folder.is_dir() else f"there is no store at {folder}"
+        raise StoreError(what, hint="name the folder that watch(..., store=...) wrote to") from None
+    except OSError as error:
+        raise StoreError(f"{marker} cannot be read: {describe(error)}", hint=hint_of(error.errno)) from None
+    except (ValueError, TypeError, KeyError):
+        raise StoreError(f"{marker} is damaged", hint=f'its content must be {{"kind": "{KIND}", ...}}') from None
+    if kind != KIND:
+        raise StoreError(f"{marker} says {kind!r}, expected {KIND!r}")
+    check_schema_version(version, where=str(folder))
+
+
+def connect(folder: Path) -> socket.socket:
+    """Connect to the folder's engine, starting it when there is none."""
+    end = time.monotonic() + START_LIMIT
+    pause = 0.005
+    while True:
+        link = _try_connect(folder)
+        if link is not None:
+            return link
+        if time.monotonic() > end:
+            raise StoreError(f"the engine of {folder} did not come up within {START_LIMIT:g} s", hint=BUSY_HINT)
+        if not _start(folder, limit=end - time.monotonic()):
+            time.sleep(pause)  # another engine has the folder: it comes up, or ends
+            pause = min(2 * pause, 0.2)
+
+
+BUSY_HINT = "is another program using the folder with chDB itself, or is it on a network file system?"
+
+
+def _try_connect(folder: Path) -> socket.socket | None:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(ANSWER_LIMIT)
+    try:
+        with _socket_address(folder) as address:
+            link.connect(address)
+        engine.call(link, engine.GREETING)
+    except OSError as error:
+        link.close()
+        if isinstance(error, FileNotFoundError | ConnectionError):
+            return None  # no engine, a dead one's socket, or one that is just ending
+        raise StoreError(f"the engine of {folder} cannot be reached: {describe(error)}") from None
+    return link
+
+
+@contextmanager
+def _socket_address(folder: Path) -> Iterator[str]:
+    """Give the socket's address; a path too long for one goes by way of a folder descriptor (Linux)."""
+    path = folder / engine.SOCKET
+    if len(os.fsencode(path)) <= SUN_PATH:
+        yield str(path)
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}/{engine.SOCKET}"
+    finally:
+        os.close(handle)
+
+
+def _start(folder: Path, *, limit: float) -> bool:
+    """Start an engine and wait for its word; False when another one has the folder."""
+    try:
+        child = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, str(Path(engine.__file__)), str(folder)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise StoreError(f"the engine of {folder} cannot be started: {describe(error)}") from None
+    _CHILDREN.append(child)
+    _reap()
+    assert child.stdout is not None  # noqa: S101 - asked for above
+    with child.stdout as words:
+        ready, _, _ = select.select([words], [], [], limit)
+        line = words.readline() if ready else b""
+    if not line:
+        code = child.wait() if ready else None
+        if code == engine.BUSY:
+            return False
+        child.kill()
+        child.wait()
+        what = f"it ended with code {code}" if ready else f"no word within {limit:.0f} s"
+        raise StoreError(f"the engine of {folder} did not come up: {what}", hint=BUSY_HINT)
+    said = json.loads(line)
+    if "error" in said:
+        child.wait()
+        raise engine_error(said["error"], folder=folder, number=said.get("code", 0))
+    return True
+
+
+_CHILDREN: list[subprocess.Popen[bytes]] = []
+"""Engines that this process started, kept until they have ended: a zombie is nobody's wish."""
+
+
+def _reap() -> None:
+    _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
+
+
+def engine_error(text: str, *, folder: Path, number: int = 0) -> StoreError:
+    """Turn chDB's error text into ours: short, with a hint where one helps."""
+    message = " ".join(text.split("Stack trace")[0].split())[:MAX_MESSAGE]
+    match = FAULT.search(message)
+    hint = HINTS.get(int(match.group(1)), "") if match else ""
+    if any(word in message for word in ("No space left", "NOT_ENOUGH_SPACE", "errno: 28", "errno: 27", "File too large")):
+        return StoreError(f"the disk of {folder} is full: {message}", hint="free space, or prune runs: python -m monitoring prune")
+    return StoreError(f"{folder}: {message}", hint=hint_of(number) or hint)
+
+
+def describe(error: OSError) -> str:
+    """Say a system error in lower-case words."""
+    return (error.strerror or str(error)).lower()
+
+
+def hint_of(number: int | None) -> str:
+    """Say what to do about a system error."""
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "the engine writes lock files even to read: copy the folder to a place where you may write"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full: free space, or choose another place"
+    return ""
