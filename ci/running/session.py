@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import pytest
 
+from ci import pytest_plugin
 from ci.report.model import Outcome, TestResult
 from ci.running.durations import read_durations
 from ci.running.events import MAIN, EventLog, Kind
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(job.folder)
     log = EventLog(folder / f"events-{MAIN}.jsonl", clock=time.time)
     config.pluginmanager.register(SessionPlugin(config, job=job, log=log), "lockgate-session")
+    if not config.pluginmanager.is_registered(pytest_plugin):  # run from a source tree that is not installed
+        config.pluginmanager.register(pytest_plugin, "lockgate-guards")
 
 
 def read_phase(report: pytest.TestReport) -> Phase:
