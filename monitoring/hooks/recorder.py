@@ -1,0 +1,284 @@
+"""From a hook to the ring: Point + tensor -> rows of the running forward pass.
+
+    step hook on the model -> `begin` (sessions, schedule, ring plan)
+    hook on a module       -> Tap -> `push_rows`
+    an exception           -> counted, its text kept; it never reaches the model
+
+The state of a forward pass is kept per thread. The path of a plain tensor is
+short on purpose: it runs once per site, layer and forward pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from monitoring import ops
+from monitoring.errors import CaptureError
+from monitoring.hooks.inputs import Forward, TracedCache
+from monitoring.hooks.points import WHOLE, Extent, Point, by_token, square
+from monitoring.hooks.sessions import Sessions
+from monitoring.policy import Policy
+from monitoring.step import Request, Session
+
+Tensor = torch.Tensor
+
+NO_STEP = -1
+"""`StepState.plan` outside a forward pass."""
+SKIPPED = -2
+"""`StepState.plan` in a forward pass that the schedule leaves out."""
+KEPT_ERRORS = 8
+
+
+class StepState(threading.local):
+    """The forward pass that this thread runs; `calls` counts each tap's calls within it.
+
+    `announced` says that the watched model runs and has yet to call its decoder;
+    `alone` that the decoder was called without it.
+    """
+
+    plan: int = NO_STEP
+    step: int = -1
+    rows: int = 0
+    extent: Extent = Extent(0, 0)
+    calls: list[int] = []  # noqa: RUF012 - a default that is replaced, never changed
+    session: Session | None = None
+    span: tuple[int, int] = (0, 0)
+    whole_request: int = -1
+    announced: bool = False
+    alone: bool = False
+
+
+class Tap:
+    """One point being watched: knows its ring slot, hands tensors on."""
+
+    __slots__ = ("_dtype", "_plain", "_push", "_slot", "_slots", "_token_dim", "index", "point", "recorder", "state")
+
+    def __init__(self, recorder: Recorder, point: Point, index: int) -> None:
+        """Bind what the short path needs."""
+        self.recorder = recorder
+        self.point = point
+        self.index = index
+        self.state = recorder.state
+        self._push = recorder.ring.push_rows
+        self._plain = point.view in (by_token, square) and recorder.device < 0
+        self._token_dim = 2 if point.view is square else 1
+        self._dtype: torch.dtype | None = None
+        self._slot = -1
+        self._slots: dict[torch.dtype, int] = {}
+
+    def take(self, tensor: Tensor) -> None:
+        """Copy the tensor's rows into the ring."""
+        state = self.state
+        plan = state.plan
+        if plan < 0:
+            self.recorder.missed(self, state)
+            return
+        index = self.index
+        calls = state.calls
+        call = calls[index]
+        calls[index] = call + 1
+        if (
+            self._plain
+            and tensor.dtype is self._dtype
+            and type(tensor) is Tensor
+            and tensor.is_contiguous()
+            and tensor.shape[0] == state.extent[0]
+            and not tensor.is_neg()
+        ):
+            self._push(self._slot, plan, call, self._token_dim, tensor.shape, tensor.data_ptr(), tensor.nbytes)
+        else:
+            self._take_any(tensor.detach(), state, call)
+
+    def failed(self, error: BaseException) -> None:
+        """Contain an exception of this point's hook; every row of the pass is lost here."""
+        where = f"{self.point.name} layer {self.point.layer}" if self.point.layer >= 0 else self.point.name
+        self.recorder.failed(where, error, records=max(1, self.state.rows))
+
+    def _take_any(self, tensor: Tensor, state: StepState, call: int) -> None:
+        laid = self.point.view(tensor, state.extent)
+        data = laid.tensor
+        if data.dtype is not self._dtype:
+            self._rebind(data.dtype)
+        stream = self.recorder.stream_of(data)
+        if laid.token_dim == WHOLE:
+            start, end = state.span
+            request = state.whole_request
+            self.recorder.ring.push(
+                self._slot,
+                request,
+                state.step,
+                call,
+                start,
+                end,
+                tuple(laid.shape),
+                data.data_ptr(),
+                data.nbytes,
+                stream,
+            )
+        else:
+            self._push(
+                self._slot,
+                state.plan,
+                call,
+                laid.token_dim,
+                tuple(laid.shape),
+                data.data_ptr(),
+                data.nbytes,
+                laid.column,
+                stream,
+            )
+
+    def _rebind(self, dtype: torch.dtype) -> None:
+        slot = self._slots.get(dtype)
+        if slot is None:
+            slot = self.recorder.declare(self.point, str(dtype).removeprefix("torch."))
+            self._slots[dtype] = slot
+        self._slot = slot
+        # The short path looks at real numbers only: a conjugated complex tensor needs resolving.
+        self._plain = self._plain and not dtype.is_complex
+        self._dtype = dtype
+
+
+class Recorder:
+    """Everything that the hooks of one watch share."""
+
+    def __init__(self, *, ring: Any, policy: Policy, device: int, shard_rank: int) -> None:
+        """Start with no taps; `device` is -1 for host memory, else the CUDA device."""
+        self.ring = ring
+        self.device = device
+        self.state = StepState()
+        self.taps: list[Tap] = []
+        self.token: Tensor = torch.zeros(1, device="cpu" if device < 0 else f"cuda:{device}")
+        self.sessions = Sessions(policy.schedule, self._forget)
+        self.errors: Counter[str] = Counter()
+        self.skipped_steps = 0
+        self.recomputed = 0
+        self._schedule = policy.schedule
+        self._shard_rank = shard_rank
+        self._steps = itertools.count()
+        self._lock = threading.Lock()
+        self.number = ops.register(self)
+
+    def add(self, point: Point) -> Tap:
+        """Make a tap for a point."""
+        tap = Tap(self, point, len(self.taps))
+        self.taps.append(tap)
+        return tap
+
+    def close(self) -> None:
+        """Let compiled graphs forget this recorder."""
+        ops.unregister(self.number)
+
+    def declare(self, point: Point, dtype: str) -> int:
+        """Intern a site, a layer and a dtype in the ring."""
+        return int(self.ring.declare(point.name, point.layer, self._shard_rank, dtype))
+
+    def begin(self, forward: Forward) -> Session | None:
+        """Begin a forward pass: place it, ask the schedule, tell the ring its rows."""
+        state = self.state
+        state.plan = NO_STEP
+        state.session = None
+        step = self.sessions.place(forward)
+        number = next(self._steps)
+        wanted = self._schedule.wants_step(number, prefill=step.prefill)
+        session = step.session
+        rows = [row for row in step.rows if row.request.wanted]
+        state.session = session
+        if not wanted or not (rows or (forward.batch == 0 and session.batch.wanted)):
+            state.plan = SKIPPED
+            with self._lock:
+                self.skipped_steps += 1
+            return session
+        entries = [(self._number(row.request), row.row, row.first, row.last, row.token_start) for row in rows]
+        state.step = number
+        state.rows = len(entries)
+        state.extent = Extent(forward.batch, forward.columns, step.span[0] if forward.cache is not None else 0)
+        state.calls = [0] * len(self.taps)
+        state.span = step.span
+        state.whole_request = self._number(session.batch)
+        state.plan = int(self.ring.plan(number, entries))
+        return session
+
+    def end(self) -> None:
+        """End this thread's forward pass."""
+        self.state.plan = NO_STEP
+
+    def guard(self, what: str, action: Callable[[], Any]) -> Any:
+        """Run a piece of bookkeeping; contain and count its exception."""
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+            self.failed(what, error, records=0)
+            return None
+
+    def failed(self, what: str, error: BaseException, *, records: int = 1) -> None:
+        """Count an exception in a hook, and the records that it cost."""
+        text = f"{what}: {type(error).__name__}: {error}"
+        with self._lock:
+            if text in self.errors or len(self.errors) < KEPT_ERRORS:
+                self.errors[text] += 1
+            else:
+                self.errors["further errors"] += 1
+        if records:
+            self.ring.lost("hook", records)
+
+    def missed(self, tap: Tap, state: StepState) -> None:
+        """Judge a hook that ran without a forward pass to belong to."""
+        if state.plan == SKIPPED:
+            return
+        if _in_backward():  # gradient checkpointing computes a layer again: the same record, already taken
+            with self._lock:
+                self.recomputed += 1
+            return
+        tap.failed(CaptureError("the module ran outside a forward pass of the watched model"))
+
+    def receive(self, index: int, tensor: Tensor) -> None:
+        """Take a tensor from a compiled graph."""
+        tap = self.taps[index]
+        try:
+            tap.take(tensor)
+        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+            tap.failed(error)
+
+    def receive_step(
+        self,
+        ids: Tensor | None,
+        mask: Tensor | None,
+        positions: Tensor | None,
+        past: int,
+        batch: int,
+        columns: int,
+    ) -> None:
+        """Begin a forward pass from a compiled graph, where no cache object can be told."""
+        forward = Forward(ids, mask, positions, None if past < 0 else TracedCache(), max(past, 0), batch, columns)
+        self.guard("step", lambda: self.begin(forward))
+
+    def stream_of(self, tensor: Tensor) -> int:
+        """Give the CUDA stream that computes the tensor; 0 on the host."""
+        if self.device < 0:
+            if tensor.device.type != "cpu":
+                raise CaptureError(f"a tensor is on {tensor.device}, the watch was opened for host memory")
+            return 0
+        if tensor.device.index != self.device:
+            raise CaptureError(f"a tensor is on {tensor.device}, the watch was opened for cuda:{self.device}")
+        return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+
+    def _number(self, request: Request) -> int:
+        if request.number < 0:
+            request.number = int(self.ring.request(request.name))
+        return request.number
+
+    def _forget(self, request: Request) -> None:
+        number, request.number = request.number, -1
+        if number >= 0:
+            self.ring.forget(number)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - what torch's own checkpointing asks
