@@ -137,12 +137,11 @@ def whole_file(source: bytes, *, problem: str) -> Blocks:
     return Blocks(blocks=(Block(name=MODULE, first=1, body=1, last=last, digest=digest),), problem=problem)
 
 
-def dump(node: ast.AST, *, docstrings_inert: bool = False) -> str:
-    """Give the digest of one node's meaning, nested function bodies included."""
-    splitter = _Splitter(docstrings_inert=docstrings_inert)
+def header_digest(node: ast.stmt) -> str:
+    """Give the digest of what the module block holds of one statement: everything but function bodies."""
     words: list[str] = []
-    splitter.node(node, words, "")
-    return _digest([*words, *(word for _, body in splitter.bodies for word in body)])
+    _Splitter(docstrings_inert=False).node(node, words, "")
+    return _digest(words)
 
 
 def docstring_of(node: ast.AST) -> ast.stmt | None:
