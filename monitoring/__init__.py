@@ -69,8 +69,22 @@ __all__ = [
 
 _HOMES = {
     "capture": ("CaptureWarning", "Monitor", "watch"),
-    "errors": tuple(name for name in __all__ if name.endswith(("Error", "Run", "Loss", "Timeout", "Unavailable")))
-    + ("MissingDependency", "RunNotFound", "SiteUnreachable"),
+    "errors": (
+        "CaptureError",
+        "CaptureLoss",
+        "DrainTimeout",
+        "IncompleteRun",
+        "MissingDependency",
+        "MonitoringError",
+        "NativeUnavailable",
+        "PolicyError",
+        "RunNotFound",
+        "SchemaError",
+        "SelectionError",
+        "SiteUnreachable",
+        "StoreError",
+        "StoreUrlError",
+    ),
     "hooks.select": ("register_preset",),
     "policy": ("Backpressure", "Delivery", "Limits", "Policy", "Schedule"),
     "read": ("read",),

@@ -13,11 +13,12 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from monitoring.errors import CaptureError, CaptureLoss, DrainTimeout
-from monitoring.hooks.select import parse_selection
+from monitoring.hooks.select import Selection, parse_selection
 from monitoring.policy import Policy
 from monitoring.stats import Stats, parse_stats
 
@@ -31,7 +32,7 @@ class CaptureWarning(UserWarning):
     """Something asked for was not captured: a site the model lacks, records lost, exceptions in hooks."""
 
 
-def watch(
+def watch(  # noqa: PLR0913 - what a user may say about a watch
     model: nn.Module,
     *,
     select: str | Iterable[str] = "hidden-states,logits",
@@ -65,59 +66,60 @@ def watch(
         StoreError: the store cannot be opened.
 
     """
-    return Monitor(
-        model,
-        select=select,
+    options = Options(
+        selection=parse_selection(select),
         store=store,
         policy=policy or Policy(),
-        run_id=run_id,
-        model_id=model_id,
         rotary=rotary,
-        shard=shard,
         raise_on_loss=raise_on_loss,
         close_timeout=close_timeout,
     )
+    return Monitor(model, options, run_id=run_id, model_id=model_id, shard=shard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a watch was asked for; see `watch`."""
+
+    selection: Selection
+    store: str | os.PathLike[str]
+    policy: Policy
+    rotary: str
+    raise_on_loss: bool
+    close_timeout: float
 
 
 class Monitor:
     """One watch of one model: it owns its ring, its store and its hooks, and shares nothing with other watches.
 
-    `run_id` is known from the start. All methods may be called from any thread.
+    `run_id` and `model_id` are known from the start. All methods may be called
+    from any thread; hooks follow each thread's forward passes by themselves.
     """
 
     def __init__(
         self,
         model: nn.Module,
+        options: Options,
         *,
-        select: str | Iterable[str],
-        store: str | os.PathLike[str],
-        policy: Policy,
-        run_id: str | None,
-        model_id: str | None,
-        rotary: str,
-        shard: tuple[int, int] | None,
-        raise_on_loss: bool,
-        close_timeout: float,
+        run_id: str | None = None,
+        model_id: str | None = None,
+        shard: tuple[int, int] | None = None,
     ) -> None:
         """Check the arguments; nothing is opened before the `with` block is entered."""
         from monitoring.hooks import plan  # noqa: PLC0415 - needs torch
 
+        self._options = options
         self._model = plan.unwrap(model)
-        self._selection = parse_selection(select)
-        self._store_url = store
-        self._policy = policy
-        self._rotary = plan.parse_rotary(rotary)
+        self._rotary = plan.parse_rotary(options.rotary)
         self._shard = plan.find_shard(self._model, shard)
         self.run_id = run_id or plan.agree_run_id(uuid.uuid4().hex, shards=self._shard[1])
         self.model_id = model_id or plan.name_model(self._model)
-        self._raise_on_loss = raise_on_loss
-        self._close_timeout = close_timeout
         self._state = "new"
         self._removers: list[Callable[[], None]] = []
         self._points: tuple[Point, ...] = ()
         self._last = Stats()
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Monitor:  # noqa: PYI034 - typing.Self needs Python 3.11
         """Open the store, write the run's record, install the hooks."""
         self.open()
         return self
@@ -127,7 +129,7 @@ class Monitor:
     ) -> None:
         """Remove the hooks, drain everything, write the run's record, report losses."""
         try:
-            self.close(self._close_timeout)
+            self.close(self._options.close_timeout)
         except CaptureError:
             if error is None:
                 raise
@@ -142,13 +144,13 @@ class Monitor:
 
         if self._state != "new":
             raise CaptureError(f"this watch is {self._state}", hint="call monitoring.watch again for another run")
-        planned = plan.plan_points(self._model, self._selection, self._rotary, shard_rank=self._shard[0])
+        planned = plan.plan_points(self._model, self._options.selection, self._rotary, shard_rank=self._shard[0])
         for text in planned.warnings:
             warnings.warn(text, CaptureWarning, stacklevel=3)
         self._points = planned.points
         device = plan.find_device(self._model)
         native = load_native()
-        self._store = open_store(self._store_url)
+        self._store = open_store(self._options.store)
         try:
             self._store.prepare()
             self._record = plan.begin_record(
@@ -160,16 +162,18 @@ class Monitor:
                 run_id=self.run_id,
                 model_id=self.model_id,
                 device=device,
-                **plan.ring_options(self._policy),
+                **plan.ring_options(self._options.policy),
             )
         except BaseException:
             self._store.close()
             raise
         try:
-            self._recorder = Recorder(ring=self._ring, policy=self._policy, device=device, shard_rank=self._shard[0])
+            self._recorder = Recorder(
+                ring=self._ring, policy=self._options.policy, device=device, shard_rank=self._shard[0]
+            )
             self._removers = install(self._model, planned.points, self._recorder)
         except BaseException:
-            self._ring.close(self._close_timeout)
+            self._ring.close(self._options.close_timeout)
             self._store.close()
             raise
         self._state = "open"
@@ -191,14 +195,13 @@ class Monitor:
         return self._snapshot()
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send what was captured until now; raises `DrainTimeout` when it is not all stored within `timeout` seconds."""
+        """Send what was captured until now; raises `DrainTimeout` when `timeout` seconds do not suffice."""
         self._need("open")
         if not self._ring.flush(timeout):
             stats = self._snapshot()
+            cause = f" ({stats.last_error})" if stats.last_error else ""
             raise DrainTimeout(
-                f"{stats.pending} of {stats.accepted} records are not stored after {timeout} s; {stats.last_error}".rstrip(
-                    "; "
-                ),
+                f"{stats.pending} of {stats.accepted} records are not stored after {timeout} s{cause}",
                 hint="they stay in the ring; flush again, or give more time",
             )
 
@@ -235,7 +238,7 @@ class Monitor:
         if not stats.lost and not stats.errors:
             return
         text = f"run {self.run_id} lost records or met errors in hooks:\n{stats}"
-        if self._raise_on_loss and stats.lost:
+        if self._options.raise_on_loss and stats.lost:
             raise CaptureLoss(text, hint="see Monitor.stats() for the reasons")
         warnings.warn(text, CaptureWarning, stacklevel=4)
 
@@ -247,8 +250,6 @@ class Monitor:
 
 
 def _finished(record: Any, stats: Stats) -> Any:
-    from dataclasses import replace  # noqa: PLC0415
-
     now = time.time_ns()
     return replace(
         record,

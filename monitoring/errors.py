@@ -19,7 +19,7 @@ class MonitoringError(Exception):
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
-class NativeUnavailable(MonitoringError):
+class NativeUnavailable(MonitoringError):  # noqa: N818 - named for the state it tells
     """The native library is not there, or does not load; `cause` is the real import error."""
 
     def __init__(self, message: str, *, hint: str = "", cause: BaseException | None = None) -> None:
@@ -28,7 +28,7 @@ class NativeUnavailable(MonitoringError):
         self.cause = cause
 
 
-class MissingDependency(MonitoringError):
+class MissingDependency(MonitoringError):  # noqa: N818 - named for the state it tells
     """A library that this step needs (torch, chdb, matplotlib) is not installed."""
 
 
@@ -36,7 +36,7 @@ class SelectionError(MonitoringError, ValueError):
     """A selection names nothing, an unknown site, or only sites that the model lacks."""
 
 
-class SiteUnreachable(MonitoringError):
+class SiteUnreachable(MonitoringError):  # noqa: N818 - named for the state it tells
     """A site exists in the model, but not where a hook can see it; the hint names the way out."""
 
 
@@ -48,11 +48,11 @@ class CaptureError(MonitoringError):
     """Capturing cannot start, or a watch is used in a state that does not allow it."""
 
 
-class CaptureLoss(CaptureError):
+class CaptureLoss(CaptureError):  # noqa: N818 - named for the state it tells
     """Records were lost and the watch was told to raise on loss."""
 
 
-class DrainTimeout(CaptureError):
+class DrainTimeout(CaptureError):  # noqa: N818 - named for the state it tells
     """Records were still on their way to the store when the time limit ran out."""
 
 
@@ -68,11 +68,11 @@ class SchemaError(StoreError):
     """A store holds tables of another layout than this version writes."""
 
 
-class RunNotFound(StoreError, LookupError):
+class RunNotFound(StoreError, LookupError):  # noqa: N818 - named for the state it tells
     """A store holds no run of that name."""
 
 
-class IncompleteRun(MonitoringError):
+class IncompleteRun(MonitoringError):  # noqa: N818 - named for the state it tells
     """A run lacks records; `missing` lists what, one line each."""
 
     def __init__(self, message: str, *, hint: str = "", missing: Sequence[str] = ()) -> None:

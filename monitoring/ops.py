@@ -55,7 +55,7 @@ def _record(x: torch.Tensor, token: torch.Tensor, receiver: int, tap: int) -> No
         found.receive(tap, x)
 
 
-def _step(
+def _step(  # noqa: PLR0913, PLR0917 - the operator's signature
     ids: torch.Tensor | None,
     mask: torch.Tensor | None,
     positions: torch.Tensor | None,

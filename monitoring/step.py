@@ -64,7 +64,7 @@ class Session:
     batch: Request = field(init=False)
 
     def __post_init__(self) -> None:
-        """A batch of one request is that request."""
+        """Let a batch of one request be that request."""
         self.batch = self.requests[0] if len(self.requests) == 1 else Request(self.name)
 
     def is_prefill(self, columns: int) -> bool:

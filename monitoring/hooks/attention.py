@@ -51,7 +51,7 @@ class AttentionTap:
         self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Record what was asked for, and run the implementation below."""
-        records = self._records.get(module.layer_idx) if self.active else None  # type: ignore[arg-type]
+        records = self._records.get(module.layer_idx) if self.active else None
         function = self._below or _eager(module)
         if not records:
             return function(module, query, key, *args, **kwargs)  # type: ignore[no-any-return]
@@ -77,14 +77,14 @@ class AttentionTap:
             top = _tap(functions, top.below)
 
 
-class _SoftmaxInput(TorchFunctionMode):
+class _SoftmaxInput(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
     """Records the argument of the first softmax that runs within it: the scores, exactly as computed."""
 
     def __init__(self, record: Record) -> None:
         super().__init__()
         self._record: Record | None = record
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax) and self._record is not None:
             record, self._record = self._record, None
             record(args[0])
@@ -118,4 +118,4 @@ def _tap(functions: Any, name: str | None) -> AttentionTap | None:
 
 def _eager(module: nn.Module) -> Any:
     # Eager attention is a function of each modeling file, not of the interface.
-    return sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    return sys.modules[type(module).__module__].eager_attention_forward

@@ -26,27 +26,27 @@ class GenerateWrapper:
         """Wrap the method now."""
         self._model = model
         self._enter = enter
-        self._inner = model.generate
-        self._had_own = "generate" in model.__dict__
-        self._active = True
+        self.inner = model.generate
+        self.had_own = "generate" in model.__dict__
+        self.active = True
 
-        @functools.wraps(self._inner)
+        @functools.wraps(self.inner)
         def generate(*args: Any, **kwargs: Any) -> Any:
-            if not self._active:
-                return self._inner(*args, **kwargs)
+            if not self.active:
+                return self.inner(*args, **kwargs)
             with self._enter(read_generation(model, args, kwargs)):
-                return self._inner(*args, **kwargs)
+                return self.inner(*args, **kwargs)
 
         generate.wrapper = self  # type: ignore[attr-defined]
         model.__dict__["generate"] = generate
 
     def remove(self) -> None:
         """Stop watching; take the wrapper off, and inactive ones below it, unless another still lies on top."""
-        self._active = False
+        self.active = False
         top = getattr(self._model.__dict__.get("generate"), "wrapper", None)
-        while isinstance(top, GenerateWrapper) and not top._active:
-            if top._had_own:
-                self._model.__dict__["generate"] = top._inner
+        while isinstance(top, GenerateWrapper) and not top.active:
+            if top.had_own:
+                self._model.__dict__["generate"] = top.inner
             else:
                 del self._model.__dict__["generate"]
             top = getattr(self._model.__dict__.get("generate"), "wrapper", None)

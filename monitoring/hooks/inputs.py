@@ -119,7 +119,7 @@ def read_windows(mask: torch.Tensor | None, *, batch: int, start: int, columns: 
 def read_windows_from_positions(
     positions: torch.Tensor | None, *, batch: int, columns: int
 ) -> list[tuple[int, int]] | None:
-    """Find the padding of a prompt whose mask is not two-dimensional: the last position tells a left-padded row's length."""
+    """Find a prompt's padding without a two-dimensional mask: the last position tells a left-padded row's length."""
     if positions is None or positions.shape != (batch, columns):
         return None
     lengths = [min(columns, int(last) + 1) for last in positions[:, -1].tolist()]

@@ -36,7 +36,7 @@ def install(model: nn.Module, points: Iterable[Point], recorder: Recorder) -> li
     try:
         taps = [recorder.add(point) for point in points]
         tokens = next((tap for tap in taps if tap.point.source is Source.TOKENS), None)
-        removers += _install_steps(model, tokens, recorder)
+        removers += StepHooks(model, tokens, recorder).install()
         if hasattr(model, "generate"):
             removers.append(GenerateWrapper(model, recorder.sessions.generating).remove)
         for tap in taps:
@@ -54,58 +54,76 @@ def install(model: nn.Module, points: Iterable[Point], recorder: Recorder) -> li
     return removers
 
 
-def _install_steps(model: nn.Module, tokens: Tap | None, recorder: Recorder) -> list[Callable[[], None]]:
-    token, number, state = recorder.token, recorder.number, recorder.state
-    inner = backbone(model)
+class StepHooks:
+    """Tells the recorder where forward passes begin and end.
 
-    def start(args: Any, kwargs: Any) -> None:
+    The model announces its decoder's call; a decoder called without that is a
+    forward pass of its own.
+    """
+
+    def __init__(self, model: nn.Module, tokens: Tap | None, recorder: Recorder) -> None:
+        """Remember whom to tell; `tokens` is the tap of the token ids, if they were selected."""
+        self._model = model
+        self._decoder = backbone(model)
+        self._tokens = tokens
+        self._recorder = recorder
+        # Plain names: traced code reads them, and tensors of closures are what a graph takes as inputs.
+        self._token, self._number, self._state = recorder.token, recorder.number, recorder.state
+
+    def install(self) -> list[Callable[[], None]]:
+        """Install hooks on the model, and on its decoder when that is another module."""
+        removers = [
+            self._model.register_forward_pre_hook(self.begin, with_kwargs=True, prepend=True).remove,
+            self._model.register_forward_hook(self.end).remove,
+        ]
+        if self._decoder is not self._model:
+            begin = self._decoder.register_forward_pre_hook(self.begin_alone, with_kwargs=True, prepend=True)
+            removers += [begin.remove, self._decoder.register_forward_hook(self.end_alone).remove]
+        return removers
+
+    def begin(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Begin a forward pass of the model."""
+        if _compiling():
+            ids = begin_traced(args, kwargs, self._token, self._number)
+            if self._tokens is not None and ids is not None:
+                ops.record(ids, self._token, self._number, self._tokens.index)
+            return
+        self._state.announced = self._decoder is not self._model
+        self._start(args, kwargs)
+
+    def end(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        """End a forward pass of the model."""
+        if not _compiling():
+            self._finish(output)
+
+    def begin_alone(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Begin a forward pass of the decoder, unless the model's has begun."""
+        if _compiling():
+            return
+        self._state.alone = not self._state.announced
+        self._state.announced = False
+        if self._state.alone:
+            self._start(args, kwargs)
+
+    def end_alone(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        """End a forward pass of the decoder that was one of its own."""
+        if not _compiling() and self._state.alone:
+            self._finish(output)
+
+    def _start(self, args: Any, kwargs: Any) -> None:
+        recorder = self._recorder
         forward = recorder.guard("step", lambda: read_forward(args, kwargs))
         if forward is not None:
             recorder.guard("step", lambda: recorder.begin(forward))
-            if tokens is not None and forward.ids is not None:
-                recorder.receive(tokens.index, forward.ids)
+            if self._tokens is not None and forward.ids is not None:
+                recorder.receive(self._tokens.index, forward.ids)
 
-    def finish(output: Any) -> None:
-        session = state.session
+    def _finish(self, output: Any) -> None:
+        recorder, session = self._recorder, self._state.session
         cache = recorder.guard("step", lambda: output_cache(output)) if session is not None else None
         if session is not None and cache is not None:
             recorder.guard("step", lambda: recorder.sessions.bind(session, cache))
         recorder.end()
-
-    def begin(_module: nn.Module, args: Any, kwargs: Any) -> None:
-        if _compiling():
-            ids = begin_traced(args, kwargs, token, number)
-            if tokens is not None and ids is not None:
-                ops.record(ids, token, number, tokens.index)
-            return
-        # The model announces its decoder's call: a decoder called alone is a forward pass of its own.
-        state.announced = inner is not model
-        start(args, kwargs)
-
-    def end(_module: nn.Module, _args: Any, output: Any) -> None:
-        if not _compiling():
-            finish(output)
-
-    def begin_alone(_module: nn.Module, args: Any, kwargs: Any) -> None:
-        if _compiling():
-            return
-        state.alone = not state.announced
-        state.announced = False
-        if state.alone:
-            start(args, kwargs)
-
-    def end_alone(_module: nn.Module, _args: Any, output: Any) -> None:
-        if not _compiling() and state.alone:
-            finish(output)
-
-    removers = [
-        model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True).remove,
-        model.register_forward_hook(end).remove,
-    ]
-    if inner is not model:
-        removers.append(inner.register_forward_pre_hook(begin_alone, with_kwargs=True, prepend=True).remove)
-        removers.append(inner.register_forward_hook(end_alone).remove)
-    return removers
 
 
 def _output_hook(tap: Tap) -> Callable[[nn.Module, Any, Any], None]:
@@ -153,7 +171,7 @@ def _install_attention(taps: list[Tap]) -> list[Callable[[], None]]:
     for tap in taps:
         config = tap.point.module.config
         _, records = by_config.setdefault(id(config), (config, {}))
-        records.setdefault(int(tap.point.module.layer_idx), {})[tap.point.source] = _attention_record(tap)  # type: ignore[arg-type]
+        records.setdefault(int(tap.point.module.layer_idx), {})[tap.point.source] = _attention_record(tap)
     return [AttentionTap(config, records).remove for config, records in by_config.values()]
 
 

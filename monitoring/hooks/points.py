@@ -86,7 +86,7 @@ def pick(value: Any, index: int) -> torch.Tensor | None:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)) and len(value) > index and isinstance(value[index], torch.Tensor):
-        return value[index]  # type: ignore[no-any-return]
+        return value[index]
     return None
 
 
@@ -139,8 +139,7 @@ def query_by_head(tensor: torch.Tensor, extent: Extent) -> Laid:  # noqa: ARG001
 def key_by_head(tensor: torch.Tensor, extent: Extent) -> Laid:
     """[b, heads, kv, d], cached columns before the new ones, as [b, q, heads, d] of the new ones."""
     total = extent.past + extent.columns
-    # A static cache is longer than what it holds; a sliding window is shorter.
-    end = total if tensor.shape[2] > total else tensor.shape[2]
+    end = min(tensor.shape[2], total)  # a static cache is longer than what it holds, a sliding window shorter
     return query_by_head(tensor[:, :, end - extent.columns : end], extent)
 
 

@@ -26,8 +26,6 @@ from monitoring.hooks.sessions import Sessions
 from monitoring.policy import Policy
 from monitoring.step import Request, Session
 
-Tensor = torch.Tensor
-
 NO_STEP = -1
 """`StepState.plan` outside a forward pass."""
 SKIPPED = -2
@@ -72,7 +70,7 @@ class Tap:
         self._slot = -1
         self._slots: dict[torch.dtype, int] = {}
 
-    def take(self, tensor: Tensor) -> None:
+    def take(self, tensor: torch.Tensor) -> None:
         """Copy the tensor's rows into the ring."""
         state = self.state
         plan = state.plan
@@ -86,7 +84,7 @@ class Tap:
         if (
             self._plain
             and tensor.dtype is self._dtype
-            and type(tensor) is Tensor
+            and type(tensor) is torch.Tensor
             and tensor.is_contiguous()
             and tensor.shape[0] == state.extent[0]
             and not tensor.is_neg()
@@ -100,7 +98,7 @@ class Tap:
         where = f"{self.point.name} layer {self.point.layer}" if self.point.layer >= 0 else self.point.name
         self.recorder.failed(where, error, records=max(1, self.state.rows))
 
-    def _take_any(self, tensor: Tensor, state: StepState, call: int) -> None:
+    def _take_any(self, tensor: torch.Tensor, state: StepState, call: int) -> None:
         laid = self.point.view(tensor, state.extent)
         data = laid.tensor
         if data.dtype is not self._dtype:
@@ -154,7 +152,7 @@ class Recorder:
         self.device = device
         self.state = StepState()
         self.taps: list[Tap] = []
-        self.token: Tensor = torch.zeros(1, device="cpu" if device < 0 else f"cuda:{device}")
+        self.token: torch.Tensor = torch.zeros(1, device="cpu" if device < 0 else f"cuda:{device}")
         self.sessions = Sessions(policy.schedule, self._forget)
         self.errors: Counter[str] = Counter()
         self.skipped_steps = 0
@@ -238,7 +236,7 @@ class Recorder:
             return
         tap.failed(CaptureError("the module ran outside a forward pass of the watched model"))
 
-    def receive(self, index: int, tensor: Tensor) -> None:
+    def receive(self, index: int, tensor: torch.Tensor) -> None:
         """Take a tensor from a compiled graph."""
         tap = self.taps[index]
         try:
@@ -248,9 +246,9 @@ class Recorder:
 
     def receive_step(
         self,
-        ids: Tensor | None,
-        mask: Tensor | None,
-        positions: Tensor | None,
+        ids: torch.Tensor | None,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor | None,
         past: int,
         batch: int,
         columns: int,
@@ -259,7 +257,7 @@ class Recorder:
         forward = Forward(ids, mask, positions, None if past < 0 else TracedCache(), max(past, 0), batch, columns)
         self.guard("step", lambda: self.begin(forward))
 
-    def stream_of(self, tensor: Tensor) -> int:
+    def stream_of(self, tensor: torch.Tensor) -> int:
         """Give the CUDA stream that computes the tensor; 0 on the host."""
         if self.device < 0:
             if tensor.device.type != "cpu":
@@ -281,4 +279,4 @@ class Recorder:
 
 
 def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - what torch's own checkpointing asks
+    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 - what torch's own checkpointing asks
