@@ -88,17 +88,19 @@ def check_versions(inventory: Inventory) -> list[str]:
 
 def check_count(requirement: Requirement, inventory: Inventory, fit: Sequence[Device]) -> list[Problem]:
     """Enough devices are left after the mask and the other checks."""
-    words = [f"{requirement.stage} needs {requirement.devices} CUDA device(s), {len(fit)} can be used"]
+    words = [f"{requirement.devices} CUDA device(s) are needed for {requirement.stage}, {len(fit)} can be used"]
     if inventory.simulated:
         return [Problem(check="count", message=words[0], hint=f"--simulate {requirement.devices} gives enough")]
+    shown = len(inventory.devices)
     if inventory.mask is not None:
-        words.append(
-            f"CUDA_VISIBLE_DEVICES={inventory.mask!r} shows {len(inventory.devices)} and hides {len(inventory.hidden)}"
-        )
-    elif len(inventory.devices) < requirement.devices:
-        words.append(f"the machine has {len(inventory.devices)}")
-    words += [note for note in inventory.notes if note.startswith("CUDA_VISIBLE_DEVICES")]
-    hint = "widen CUDA_VISIBLE_DEVICES" if inventory.hidden else "choose a machine with more devices"
+        words.append(f"CUDA_VISIBLE_DEVICES={inventory.mask!r} shows {shown} and hides {len(inventory.hidden)}")
+        words += [note for note in inventory.notes if note.startswith("CUDA_VISIBLE_DEVICES")]
+    else:
+        words.append(f"the machine has {shown}")
+    if shown >= requirement.devices:
+        hint = "the other problems say why the rest cannot be used"
+    else:
+        hint = "widen CUDA_VISIBLE_DEVICES" if inventory.hidden else "choose a machine with more devices"
     return [Problem(check="count", message="; ".join(words), hint=hint)]
 
 

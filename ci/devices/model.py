@@ -57,7 +57,7 @@ class Device:
         """Name the device as messages do: `GPU 1`, `MIG 1 (MIG-5c89...)`, `simulated 0`."""
         if self.simulated:
             return f"simulated {self.index}"
-        return f"MIG on GPU {self.index} ({self.uuid[:12]})" if self.parent else f"GPU {self.index}"
+        return f"MIG {self.index} ({self.uuid[:12]})" if self.parent else f"GPU {self.index}"
 
     @property
     def is_mig(self) -> bool:

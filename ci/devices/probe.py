@@ -56,7 +56,7 @@ def _take_inventory(nvml: Any, *, mask: str | None, order: str) -> Inventory:
     selection = select_devices(mask, every)
     notes = [selection.reason] if selection.reason else []
     numbers = mask is not None and mask.strip()[:1].isdigit()
-    if numbers and order != "PCI_BUS_ID" and len({device.name for device in every if not device.parent}) > 1:
+    if numbers and order != "PCI_BUS_ID" and len({device.name for device in every if device.name}) > 1:
         notes.append(
             "CUDA_VISIBLE_DEVICES holds numbers, the GPUs differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID: CUDA may"
             " count in another order than NVML (numbers are read in PCI order here; UUIDs leave no doubt)"
@@ -173,7 +173,7 @@ def read_process_name(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return "a process outside this container or of the past"
+        return "a process that cannot be seen from here"
     text = " ".join(word.decode(errors="replace") for word in words if word)
     return text[:80] or "a process without a name"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -12,14 +13,19 @@ from ci.devices.model import GIB, Device, Inventory
 OK = "ok"
 
 
-def render_inventory(inventory: Inventory) -> Table:
+def render_inventory(inventory: Inventory) -> Table | Text:
     """Lay out every device of the machine, the hidden ones too, one row each."""
     versions = ["simulated" if inventory.simulated else f"driver {inventory.driver or '?'}"]
     if inventory.driver_cuda:
         versions.append(f"CUDA up to {'.'.join(map(str, inventory.driver_cuda))}")
-    table = Table(title="devices: " + ", ".join(versions), title_justify="left")
-    for name in ("device", "kind", "free of GiB", "used by", "health"):
-        table.add_column(name, overflow="fold")
+    head = "devices: " + ", ".join(versions)
+    if not inventory.devices and not inventory.hidden:
+        return Text(f"{head}\nthere is no CUDA device")
+    table = Table(title=head, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("device", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("used by", overflow="fold")
+    table.add_column("health", overflow="fold")
     for device in inventory.devices:
         table.add_row(*_cells(device))
     for device in inventory.hidden:
@@ -30,10 +36,11 @@ def render_inventory(inventory: Inventory) -> Table:
 def _cells(device: Device, *, hidden: bool = False) -> list[str | Text]:
     health = describe_health(device)
     kind = device.name + (f" ({'.'.join(map(str, device.capability))})" if device.capability else "")
+    if device.memory_total:
+        kind += f", {device.memory_free / GIB:.1f} of {device.memory_total / GIB:.1f} GiB free"
     return [
         device.label.split(" (")[0] + ("\nmasked" if hidden else ""),
         "\n".join(part for part in (kind, device.uuid) if part),
-        f"{device.memory_free / GIB:.1f} / {device.memory_total / GIB:.1f}" if device.memory_total else "-",
         "\n".join(map(str, device.processes)) or "-",
         Text(health, style="green" if health == OK else "red"),
     ]

@@ -25,6 +25,10 @@ from ci.devices.torch_checks import TorchFacts, check_torch
 from ci.errors import InfrastructureError, ProcessError
 from ci.report.model import Problem
 
+DEPTH_VARIABLE = "LOCKGATE_VERIFY"
+SHALLOW = "shallow"
+"""Value of `LOCKGATE_VERIFY` for suites that use the devices without torch: no kernel, no all-reduce."""
+
 CHILD_LIMIT = 120.0
 """Seconds for a child that imports torch and starts CUDA; a cold file system needs tens of them."""
 
@@ -72,13 +76,16 @@ def verify_devices(
 
     `held` are the UUIDs that other runs have locked (they are in use, not
     broken). `deep` runs the checks that start processes and CUDA on the devices
-    that nobody holds; `python` is the interpreter of the tests, `limit` in
+    that nobody holds, unless `LOCKGATE_VERIFY=shallow`; `python` is the interpreter of the tests, `limit` in
     seconds bounds each child.
     """
     inventory = probe_devices(environ)
     judgement = check_devices(requirement, inventory, held=held)
     problems, notes = list(judgement.problems), list(judgement.notes)
     free = [device for device in judgement.devices if device.uuid not in held]
+    if deep and environ.get(DEPTH_VARIABLE) == SHALLOW:
+        deep = False
+        notes.append(f"{DEPTH_VARIABLE}={SHALLOW}: neither a kernel nor an all-reduce was tried")
     if deep and free and not problems and wants_torch(requirement, problems, notes):
         children = Children(environ=environ, root=root, python=python, limit=limit)
         for group in visible_groups(free):

@@ -134,7 +134,11 @@ class View:
     def follow(self) -> None:
         """Update until `finish`."""
         while not self._done.wait(REFRESH):
-            self.update()
+            try:
+                self.update()
+            except Exception as error:  # noqa: BLE001 - a thread's border: the run must not lose its view unseen
+                self.line(f"the live view has ended: {type(error).__name__}: {error}")
+                return
 
     def finish(self) -> None:
         """End the thread's loop."""
