@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ci.errors import GitError
@@ -32,13 +33,17 @@ class Repository:
     """One repository; `root` may be a folder inside the work tree, and paths are relative to it.
 
     A path outside `root` reads `../name`. `environ` is the environment of the
-    git processes; `objects` holds objects of a work tree's snapshot.
+    git processes.
     """
 
     root: Path
     environ: Mapping[str, str]
     prefix: str = ""
-    top: Path = field(default_factory=Path)
+
+    @cached_property
+    def top(self) -> str:
+        """The folder of the whole work tree."""
+        return os.fsdecode(self.run("rev-parse", "--show-toplevel").removesuffix(b"\n"))
 
     def run(self, *arguments: str, data: bytes | None = None, environ: Mapping[str, str] | None = None) -> bytes:
         """Run git and give its output; raises `GitError` with git's own words."""
@@ -141,6 +146,19 @@ class Repository:
         # grep already names paths relative to where it stands.
         return frozenset(os.fsdecode(name) for name in names)
 
+    def file(self, treeish: str, path: str) -> bytes | None:
+        """Read one file of a commit or tree, None where it has none."""
+        return self.ask("cat-file", "blob", f"{treeish}:{self.prefix}{path}")
+
+    def contents(self, paths: Iterable[str], treeish: str) -> dict[str, bytes]:
+        """Read some files of a tree by their paths."""
+        wanted = set(paths)
+        if not wanted:
+            return {}
+        ids = {path: entry.blob for path, entry in self.tree(treeish).items() if path in wanted}
+        found = self.blobs(ids.values())
+        return {path: found[blob] for path, blob in ids.items() if blob in found}
+
     def links(self, tree: Tree) -> dict[str, str]:
         """Map each symbolic link that stays in the repository to the path it stands for."""
         entries = {path: entry for path, entry in tree.items() if entry.mode == LINK}
@@ -156,12 +174,12 @@ class Repository:
         """List the last commits of a branch along first parents, newest first."""
         return self.run("rev-list", "--first-parent", f"--max-count={count}", revision, "--").decode().split()
 
-    def snapshot(self, folder: Path) -> tuple[Repository, str]:
-        """Turn the work tree, untracked files included, into a tree.
+    def snapshot(self, folder: Path, *, untracked: Callable[[str], bool] = bool) -> tuple[Repository, str]:
+        """Turn the work tree into a tree; `untracked` says which files that git does not track belong to it.
 
-        Gives the tree's id and a repository that can read it: its objects lie
-        in `folder`, and neither the index nor the object store of the work
-        tree is touched.
+        Gives a repository that can read the tree, and the tree's id: its
+        objects lie in `folder`, and neither the index nor the object store of
+        the work tree is touched. Ignored files and `.lockgate` stay out.
         """
         objects = Path(os.fsdecode(self.run("rev-parse", "--path-format=absolute", "--git-path", "objects").strip()))
         index = Path(os.fsdecode(self.run("rev-parse", "--path-format=absolute", "--git-path", "index").strip()))
@@ -177,8 +195,14 @@ class Repository:
             "GIT_OBJECT_DIRECTORY": str(folder / "objects"),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(filter(None, (str(objects), known))),
         }
-        reader = Repository(root=self.root, environ=environ, prefix=self.prefix, top=self.top)
-        reader.run("-c", "core.safecrlf=false", "add", "--all", "--ignore-errors", "--", ":/")
+        reader = Repository(root=self.root, environ=environ, prefix=self.prefix)
+        quiet = ("-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "--literal-pathspecs")
+        reader.run(*quiet, "add", "--update", "--", self.top)
+        listed = self.run("ls-files", "--others", "--exclude-standard", "-z", "--full-name", "--", ":/").split(b"\0")
+        names = [name for name in listed if name and untracked(self._relative(os.fsdecode(name)))]
+        fresh = [os.fsencode(self.top) + b"/" + name for name in names if b".lockgate" not in name.split(b"/")]
+        if fresh:
+            reader.run(*quiet, "add", "--pathspec-from-file=-", "--pathspec-file-nul", data=b"\0".join(fresh))
         return reader, reader.run("write-tree").decode().strip()
 
 
@@ -189,15 +213,14 @@ FIXED_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_
 def open_repository(root: Path, environ: Mapping[str, str]) -> Repository:
     """Open the repository around a folder; raises `GitError` where there is none."""
     probe = Repository(root=root, environ=environ)
-    output = probe._start(("rev-parse", "--show-prefix", "--show-toplevel"), data=None, environ=None)  # noqa: SLF001
+    output = probe._start(("rev-parse", "--show-prefix"), data=None, environ=None)  # noqa: SLF001
     if output.returncode != 0:
         words = output.stderr.decode("utf-8", "replace").strip().splitlines()
         raise GitError(
             f"{root} is not in a git work tree: {words[0] if words else 'git says no more'}",
             hint="run in a clone, or give one with --root DIR",
         )
-    prefix, top = output.stdout.split(b"\n")[:2]
-    return Repository(root=root, environ=environ, prefix=os.fsdecode(prefix), top=Path(os.fsdecode(top)))
+    return Repository(root=root, environ=environ, prefix=os.fsdecode(output.stdout.removesuffix(b"\n")))
 
 
 def parse_renames(raw: bytes) -> list[tuple[str, str]]:

@@ -127,3 +127,31 @@ def python_differs(before: bytes | None, after: bytes | None) -> bool:
     if before is None or after is None:
         return before != after
     return parse_blocks(before).digests != parse_blocks(after).digests
+
+
+def python_files(contents: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Give the names of files that pytest collects, from the first configuration that says so.
+
+    `contents` maps names of configuration files to their bytes, in pytest's
+    order of precedence. A setting that cannot be read leaves the default.
+    """
+    for name, content in contents.items():
+        value = _python_files(name, content)
+        if value:
+            return tuple(value)
+    return ("test_*.py", "*_test.py")
+
+
+def _python_files(name: str, content: bytes) -> list[str]:
+    try:
+        if name.endswith(".toml"):
+            table = _toml(content)
+            if name == "pyproject.toml":
+                tool = table.get("tool", {}).get("pytest", {})
+                table = {**tool, **tool.get("ini_options", {})}
+            value = table.get("python_files", table.get("pytest", {}).get("python_files", []))
+            return value.split() if isinstance(value, str) else [str(item) for item in value]
+        sections = _ini(content)
+        return next((sections[one].get("python_files", "") for one in PYTEST_SECTIONS if one in sections), "").split()
+    except (ValueError, AttributeError, TypeError, configparser.Error):
+        return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ci.impact.reasons import Reason
 from ci.values import Word
@@ -71,6 +72,7 @@ class Plan:
     explanation: str
     tests: tuple[Selected, ...] = ()
     skipped: tuple[str, ...] = ()
+    is_explicit: bool = True
     reasons: Mapping[str, int] = field(default_factory=dict)
     causes: tuple[Cause, ...] = ()
     base: str = ""
@@ -86,18 +88,32 @@ class Plan:
     total_seconds: float = 0.0
 
     def selects(self, test: str) -> bool:
-        """Whether a collected test has to run; an unknown one does."""
+        """Whether a collected test has to run; one that the plan does not know does.
+
+        A plan without a list of skipped tests (`is_explicit` false) selects by
+        its entries alone: a node id, or a file, class or function above it.
+        """
         if self.decision is Decision.ALL:
             return True
-        return test not in self._skipped
+        if self.is_explicit:
+            return test not in self._skipped
+        return any(name in self._entries for name in names_above(test))
 
-    @property
+    @cached_property
     def _skipped(self) -> frozenset[str]:
-        found = self.__dict__.get("_skipped_set")
-        if found is None:
-            found = frozenset(self.skipped)
-            self.__dict__["_skipped_set"] = found
-        return found
+        return frozenset(self.skipped)
+
+    @cached_property
+    def _entries(self) -> frozenset[str]:
+        return frozenset(item.id for item in self.tests)
+
+
+def names_above(test: str) -> list[str]:
+    """Give a node id and every id above it: without its parameters, its class, its file."""
+    plain, bracket, _ = test.partition("[")
+    parts = plain.split("::")
+    names = ["::".join(parts[:size]) for size in range(len(parts), 0, -1)]
+    return [test, *names] if bracket else names
 
 
 def run_everything(stage: str, reason: Reason, detail: str, *, warnings: tuple[str, ...] = ()) -> Plan:
