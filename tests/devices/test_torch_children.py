@@ -60,7 +60,7 @@ ENTRIES = st.sampled_from(["0", "1", "2", "-1", "", "x", "1x", "+2", "GPU-a", "G
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(entries=st.lists(ENTRIES, min_size=1, max_size=5))
+@given(entries=st.lists(ENTRIES, min_size=1, max_size=5, unique=True))
 def test_masks_are_read_as_torch_reads_them(entries: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """torch holds a second reading of the driver's rules, written by others."""
     uuids = ["GPU-aa-1", "GPU-ab-2", "GPU-b0-3"]
