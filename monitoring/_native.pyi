@@ -27,6 +27,9 @@ ABI: int
 COLUMNS: tuple[tuple[str, str], ...]
 """Name and ClickHouse type of each column, in the order of a block."""
 
+ITEM_BYTES: dict[str, int]
+"""Bytes per element of each dtype that a slot may have; `monitoring.rows.ITEM_BYTES` repeats it."""
+
 def features() -> dict[str, Any]:
     """What was built: `{"mode": "cpu"|"cuda", "sanitizer": ""|"thread"|"address", "cuda_archs": [80, 90],
     "version": "0.1.0", "abi": 1, "compiler": "...", "hook_table_version": 1, "hook_table_digest": "..."}`."""
@@ -132,7 +135,7 @@ class Ring:
         run_id: str,
         model_id: str,
         capacity_bytes: int = 67108864,
-        capacity_records: int = 65536,
+        capacity_records: int = 16384,
         policy: Literal["block", "drop_newest", "drop_oldest", "sample"] = "block",
         deadline: float = 5.0,
         sample_every: int = 10,
