@@ -1,3 +1,4 @@
+# ruff: noqa: PYI021 - this stub is the contract between two languages, so it says what is promised
 """Types of the native library: ring, drain thread, encoder, ClickHouse client.
 
 The one contract between Python and C++. Times are seconds (float), sizes are
