@@ -47,7 +47,7 @@ def open_url(url: StoreUrl) -> EmbeddedStore:
     if importlib.util.find_spec("chdb") is None:
         raise MissingDependency(
             f"the store {url} is an embedded ClickHouse, which needs chdb",
-            hint='pip install "lockgate[monitoring]" (or chdb), or use a server: clickhouse://host/database',
+            hint='pip install "lockgate[embedded]" (or chdb), or use a server: clickhouse://host/database',
         )
     return EmbeddedStore(url)
 

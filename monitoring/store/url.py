@@ -29,6 +29,7 @@ OPTIONS: Mapping[str, str] = {
     "replicated": "1: ReplicatedReplacingMergeTree",
     "engine": "MergeTree or Null (keep nothing: for measuring)",
     "timeout": "seconds for one request",
+    "ca_cert": "file of the certificate authority that signed the server (clickhouses:// only)",
 }
 """What may follow `?` in a server's URL."""
 
@@ -123,10 +124,13 @@ def _parse_server(text: str, scheme: str) -> StoreUrl:
     for what, value in (("user", user), ("password", password)):
         if any(ord(character) < 32 for character in value):
             raise StoreUrlError(f"the {what} of {shown} holds a control character")
+    options = _parse_options(parts.query)
+    if "ca_cert" in options and scheme != SECURE:
+        raise StoreUrlError(f"ca_cert needs {SECURE}://, found {scheme}://")
     return StoreUrl(
         scheme=scheme, host=host, port=port or DEFAULT_PORTS[scheme], user=user, password=password,
         database=check_identifier(database, what=f"the database of {scheme}://{host}") if database else "default",
-        options=_parse_options(parts.query),
+        options=options,
     )  # fmt: skip
 
 
