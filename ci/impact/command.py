@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci.context import Context
-from ci.errors import UsageError
+from ci.errors import ManifestError, UsageError
 from ci.impact.decide import decide
 from ci.impact.gather import Request, gather, require_stage
 from ci.impact.git import temporary_folder
-from ci.impact.plan import Decision, Plan, Shard
+from ci.impact.plan import Decision, Plan, Shard, run_everything
 from ci.impact.plan_file import render_document, write_plan
 from ci.impact.render import (
     explain_path,
@@ -23,6 +23,7 @@ from ci.impact.render import (
     render_markdown,
     render_table,
 )
+from ci.impact.reasons import Reason
 from ci.manifest.model import Manifest
 
 
@@ -73,14 +74,20 @@ def make_plan(options: argparse.Namespace, context: Context) -> Plan:
         marker=options.marker,
         simulated=options.simulated,
     )
-    with temporary_folder() as folder:
-        found = gather(request, context, folder=Path(folder))
-    if isinstance(found, Plan):
+    try:
+        with temporary_folder() as folder:
+            found = gather(request, context, folder=Path(folder))
+        if not isinstance(found, Plan):
+            plan = decide(found)
+            return replace(plan, shards=split_plan(plan, found.manifest, options.shards)) if options.shards else plan
+    except ManifestError as error:
+        # A packed value is only read when a rule asks for it.
+        found = run_everything(options.stage, Reason.MANIFEST_REFUSED, str(error))
+    if options.shards:
         # Without evidence there are no durations to split by; the runner splits what it collects.
         shards = tuple(Shard(index=index, tests=(), seconds=0.0) for index in range(1, options.shards + 1))
         return replace(found, shards=shards)
-    plan = decide(found)
-    return replace(plan, shards=split_plan(plan, found.manifest, options.shards)) if options.shards else plan
+    return found
 
 
 def split_plan(plan: Plan, manifest: Manifest, count: int) -> tuple[Shard, ...]:

@@ -26,7 +26,7 @@ from ci.impact.reasons import Reason
 from ci.impact.rules.configuration import PYTEST_INI, SHARED_INI
 from ci.impact.rules.python import new_module_words
 from ci.manifest.model import Expectations, Finding, Manifest, Refusal
-from ci.manifest.store import read_manifest
+from ci.manifest.read import read_manifest
 from ci.stages.model import Settings, Stage
 from ci.stages.table import default_settings, parse_settings, read_settings
 
