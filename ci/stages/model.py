@@ -17,6 +17,15 @@ class Launch(Word):
     DYNAMIC = "dynamic"  # every test gets fresh processes and may spawn its own workers
 
 
+class ProcessGroup(Word):
+    """Who initialises `torch.distributed` for a set of ranks, and with which backend."""
+
+    AUTO = "auto"  # nccl on devices, gloo when simulated, none without torch
+    NONE = "none"  # the tests call `init_process_group` themselves
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
 def _key(default: Any, meaning: str) -> Any:
     """Declare one key of a row with the sentence that the documentation prints for it."""
     return field(default=default, metadata={"meaning": meaning})
@@ -32,6 +41,9 @@ class Stage:
     devices: int = _key(0, "least number of CUDA devices, 0 for none")
     ranks: int = _key(0, "processes of a test's process group, 0 for none; a test's own `nproc` wins")
     launch: Launch = _key(Launch.STATIC, "`static`: a persistent set of ranks; `dynamic`: fresh processes per test")
+    process_group: ProcessGroup = _key(
+        ProcessGroup.AUTO, "`auto`, `gloo`, `nccl`; `none`: the tests call `init_process_group` themselves"
+    )
     min_tests: int = _key(1, "least number of tests that must be executed")
     may_be_empty: bool = _key(False, "an empty selection is green, if no such test exists at all")
     allow_skips: tuple[str, ...] = _key((), "skip classes or reason patterns allowed on the stage's own runner")

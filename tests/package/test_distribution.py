@@ -23,7 +23,7 @@ def test_the_version_is_the_same_in_metadata_and_package():
 def test_the_command_and_the_pytest_plugin_are_registered():
     points = {(point.group, point.name): point.value for point in metadata.distribution("lockgate").entry_points}
     assert points[("console_scripts", "lockgate")] == "ci.cli:main"
-    assert points[("pytest11", "lockgate")] == "ci.pytest_plugin"
+    assert points[("pytest11", "ci.pytest_plugin")] == "ci.pytest_plugin"
 
 
 @pytest.mark.parametrize("package", ["ci.cli", "monitoring"])
