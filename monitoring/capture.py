@@ -11,13 +11,13 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from monitoring.errors import CaptureError, CaptureLoss, DrainTimeout
+from monitoring.errors import CaptureError, CaptureLoss, DrainTimeout, MissingDependency
 from monitoring.hooks.select import Selection, parse_selection
 from monitoring.policy import Policy
 from monitoring.stats import Stats, parse_stats
@@ -106,6 +106,7 @@ class Monitor:
         shard: tuple[int, int] | None = None,
     ) -> None:
         """Check the arguments; nothing is opened before the `with` block is entered."""
+        _need_torch()
         from monitoring.hooks import plan  # noqa: PLC0415 - needs torch
 
         self._options = options
@@ -154,7 +155,13 @@ class Monitor:
         try:
             self._store.prepare()
             self._record = plan.begin_record(
-                planned, self._model, run_id=self.run_id, model_id=self.model_id, shard=self._shard, rotary=self._rotary
+                planned,
+                self._model,
+                run_id=self.run_id,
+                model_id=self.model_id,
+                shard=self._shard,
+                rotary=self._rotary,
+                schedule=self._options.policy.schedule,
             )
             self._store.write_run(self._record)
             self._ring = native.Ring(
@@ -220,7 +227,7 @@ class Monitor:
         self._last = stats = self._snapshot()
         self._state = "closed"
         try:
-            self._store.write_run(_finished(self._record, stats))
+            self._store.write_run(_finished(self._record, stats, self._recorder.facts()))
         finally:
             self._store.close()
         self._report(stats)
@@ -249,7 +256,17 @@ class Monitor:
             )
 
 
-def _finished(record: Any, stats: Stats) -> Any:
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401, PLC0415
+    except (ImportError, OSError) as error:  # OSError: a library that torch needs does not load
+        raise MissingDependency(
+            f"watching a model needs torch, which cannot be imported: {error}",
+            hint='pip install "lockgate[monitoring]"',
+        ) from error
+
+
+def _finished(record: Any, stats: Stats, facts: Mapping[str, str]) -> Any:
     now = time.time_ns()
     return replace(
         record,
@@ -263,4 +280,5 @@ def _finished(record: Any, stats: Stats) -> Any:
         failed=stats.failed,
         bytes=stats.bytes_written,
         losses=dict(stats.losses),
+        details={**record.details, **facts},
     )

@@ -17,7 +17,7 @@ from monitoring.hooks.families.generic import module_points
 from monitoring.hooks.points import Point
 from monitoring.hooks.select import Selection
 from monitoring.hooks.sites import table_digest
-from monitoring.policy import Policy
+from monitoring.policy import Policy, Schedule
 from monitoring.rows import RunRecord
 
 
@@ -138,11 +138,21 @@ def ring_options(policy: Policy) -> dict[str, Any]:
     }
 
 
-def begin_record(
-    planned: Planned, model: nn.Module, *, run_id: str, model_id: str, shard: tuple[int, int], rotary: Rotary
+def begin_record(  # noqa: PLR0913 - the columns of a run's record
+    planned: Planned,
+    model: nn.Module,
+    *,
+    run_id: str,
+    model_id: str,
+    shard: tuple[int, int],
+    rotary: Rotary,
+    schedule: Schedule,
 ) -> RunRecord:
     """Write down what a complete run must contain, and the facts that the reader needs."""
     now = time.time_ns()
+    details = describe(model, family=planned.family, rotary=rotary)
+    if not schedule.keeps_everything:  # the reader then takes gaps between steps for what they are
+        details["schedule"] = str(schedule)
     return RunRecord(
         run_id=run_id,
         model_id=model_id,
@@ -151,7 +161,7 @@ def begin_record(
         started_at=now,
         updated_at=now,
         expected=tuple((point.name, point.layer) for point in planned.points),
-        details=describe(model, family=planned.family, rotary=rotary),
+        details=details,
     )
 
 

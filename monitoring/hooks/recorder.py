@@ -203,6 +203,11 @@ class Recorder:
         state.plan = int(self.ring.plan(number, entries))
         return session
 
+    def facts(self) -> dict[str, str]:
+        """Tell what only running showed, for the run's record."""
+        side = self.sessions.padding_side
+        return {"padding_side": side} if side else {}
+
     def end(self) -> None:
         """End this thread's forward pass."""
         self.state.plan = NO_STEP

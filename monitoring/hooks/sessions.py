@@ -66,6 +66,7 @@ class Sessions:
 
     def __init__(self, schedule: Schedule, forget: Callable[[Request], None]) -> None:
         """Start without sessions."""
+        self.padding_side = ""
         self._schedule = schedule
         self._forget = forget
         self._local = _Local()
@@ -114,6 +115,8 @@ class Sessions:
             windows = read_windows(forward.mask, batch=forward.batch, start=start, columns=columns)
             if windows is None and forward.mask is None and start == 0:
                 windows = read_windows_from_positions(forward.positions, batch=forward.batch, columns=columns)
+        if windows is not None:
+            self._note_padding(windows, columns)
         last_ids = None
         if session.eos and not prefill and forward.batch > 1 and forward.ids is not None:
             last_ids = forward.ids[:, -1].tolist()
@@ -121,6 +124,12 @@ class Sessions:
         if offset:
             rows = [row._replace(first=row.first + offset, last=row.last + offset) for row in rows]
         return Step(session, prefill, rows, (start, start + columns))
+
+    def _note_padding(self, windows: list[tuple[int, int]], columns: int) -> None:
+        if any(first > 0 for first, _ in windows):
+            self.padding_side = "left"
+        elif not self.padding_side and any(first < last < columns for first, last in windows):
+            self.padding_side = "right"
 
     def bind(self, session: Session, cache: Any) -> None:
         """Remember which session filled a cache, for as long as the cache lives."""
