@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 
 from ci import errors
@@ -13,6 +13,15 @@ from ci.docs.blocks import code, render_table
 from ci.docs.variables import VARIABLES
 from ci.stages import guards
 from ci.stages.model import Settings, Stage
+
+
+GUARDS: tuple[Callable[..., object], ...] = (
+    guards.require_cuda,
+    guards.require_gpus,
+    guards.require_clickhouse,
+    guards.require_model_cache,
+    guards.require_nvcc,
+)
 
 
 def render_stages(settings: Settings) -> str:
@@ -76,11 +85,8 @@ def render_markers(markers: Sequence[str]) -> str:
 def render_guards() -> str:
     """Render the guards a test can put on itself."""
     rows = [
-        (
-            code(f"{name}{inspect.signature(getattr(guards, name))}".partition(" ->")[0]),
-            _first_sentence(getattr(guards, name).__doc__),
-        )
-        for name in guards.__all__
+        (code(guard.__name__ + str(inspect.signature(guard)).partition(" ->")[0]), _first_sentence(guard.__doc__))
+        for guard in GUARDS
     ]
     return render_table(("guard", "what it requires"), rows)
 
