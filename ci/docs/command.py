@@ -73,7 +73,7 @@ def _read(path: Path) -> str:
 
 
 def _read_workflows(root: Path) -> dict[str, Mapping[str, Any]]:
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only this block needs it
+    from ruamel.yaml import YAML
 
     # YAML 1.2: `on` stays the string that it is, not a boolean.
     reader = YAML(typ="safe", pure=True)

@@ -14,7 +14,6 @@ from ci.docs.variables import VARIABLES
 from ci.stages import guards
 from ci.stages.model import Settings, Stage
 
-
 GUARDS: tuple[Callable[..., object], ...] = (
     guards.require_cuda,
     guards.require_gpus,
@@ -85,7 +84,10 @@ def render_markers(markers: Sequence[str]) -> str:
 def render_guards() -> str:
     """Render the guards a test can put on itself."""
     rows = [
-        (code(guard.__name__ + str(inspect.signature(guard)).partition(" ->")[0]), _first_sentence(guard.__doc__))
+        (
+            code(guard.__name__ + str(inspect.signature(guard, eval_str=True)).partition(" ->")[0]),
+            _first_sentence(guard.__doc__),
+        )
         for guard in GUARDS
     ]
     return render_table(("guard", "what it requires"), rows)
