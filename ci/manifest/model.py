@@ -52,7 +52,8 @@ class Header:
     platform, distributions (a digest of what is installed), torch, cuda,
     devices. `pytest_config` is a digest of pytest's effective configuration.
     `isolation` is `fork` (one process per test) or `shared`. `is_complete` says that every
-    check of a publishable manifest held; `content_hash` covers all tables.
+    check of the recording held, `is_publishable` that every skip is declared as
+    well; `content_hash` covers the whole file.
     """
 
     schema: int = SCHEMA
@@ -64,6 +65,7 @@ class Header:
     created: float
     is_complete: bool
     core: Core
+    is_publishable: bool = False
     isolation: str = "fork"
     python: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -252,8 +254,8 @@ class Refusal:
 class Expectations:
     """What the reader of a manifest wants of it; an empty field is not compared.
 
-    `now` is seconds since the epoch. `known_commit` answers whether a commit id
-    exists in this clone; None means that git cannot tell. `max_age_hours` is a
+    `now` is seconds since the epoch. `known_commits`
+    are commits that exist in this clone; None means that git cannot tell. `max_age_hours` is a
     warning from its half on, and decisive only with `is_age_decisive` (where
     drift cannot be computed).
     """

@@ -1,0 +1,28 @@
+"""Recording of a child interpreter: everything counts for the context that started it."""
+
+from __future__ import annotations
+
+import os
+
+from . import children, files, imports
+from .recorder import make_recorder
+from .state import CONTEXT_VARIABLE, State
+
+
+def start() -> None:
+    """Begin as the environment says; what cannot begin leaves no closing entry, so its test is opaque."""
+    environ = os.environ
+    folder, root = environ["LOCKGATE_RECORD_DIR"], environ["LOCKGATE_RECORD_ROOT"]
+    if not os.path.isdir(folder):
+        return
+    recorder = make_recorder(roots=(root + os.sep,), wanted=environ.get("LOCKGATE_RECORD_CORE", ""))
+    state = State(root=root, folder=folder, recorder=recorder, label=environ.get(CONTEXT_VARIABLE, ""))
+    state.merge = True
+    children.begin(state, parent="")
+    recorder.start()
+    imports.install(state)
+    files.install(state)
+    children.install(state, is_session=False)
+    recorder.switch(state.label)
+    recorder.watch_calls(state.label.startswith("module:"))
+    state.active = True

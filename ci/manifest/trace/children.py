@@ -1,0 +1,209 @@
+"""Children: counted where they are started, recorded where they can be, missed by name where not.
+
+A child interpreter finds `site/sitecustomize.py` on `PYTHONPATH` and the
+context in its environment; a fork inherits everything. Every process counts
+the interpreters that it starts, and every one that comes up writes a journal,
+so a child that was killed, or started with `-S` or `-I`, leaves a difference.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .journal import Journal
+from .state import CONTEXT_VARIABLE, State
+
+INERT = frozenset({
+    "git", "uname", "ldconfig", "stty", "tty", "hostname", "true", "false", "sleep", "cat", "echo", "id", "lsb_release",
+    "getconf", "nproc", "ps", "kill", "mkdir", "rm", "cp", "ls", "touch", "chmod", "nvidia-smi", "tput",
+})  # fmt: skip
+"""Programs that read what their arguments and their folder name, and start no interpreter."""
+
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker")
+SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+
+
+def install(state: State, *, is_session: bool) -> None:
+    """Count children from now on, and prepare their environment; a session's own test forks are not counted."""
+    _audit(state)
+    _wrap_exit(state)
+    os.register_at_fork(after_in_child=lambda: _after_fork(state))
+    if is_session:
+        paths = [SITE, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        os.environ["LOCKGATE_RECORD_ROOT"] = state.root
+        os.environ[CONTEXT_VARIABLE] = state.label
+    else:
+        atexit.register(_finish, state, "exit")
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: _terminated(state))
+
+
+def begin(state: State, *, parent: str) -> None:
+    """Announce this process in a journal of its own."""
+    state.journal.write(
+        "start",
+        {
+            "parent": parent, "pid": os.getpid(), "label": state.label, "core": state.recorder.core,
+            "role": "child", "argv": sys.orig_argv[:4],
+        },
+    )  # fmt: skip
+
+
+def own_fork(state: State) -> int:
+    """Fork a process that belongs to the session itself, neither counted nor announced."""
+    was = state.active
+    state.active = False
+    try:
+        return os.fork()
+    finally:
+        state.active = was
+
+
+def _finish(state: State, how: str) -> None:
+    if state.active:
+        state.finish(how, {})
+
+
+def _terminated(state: State) -> None:
+    _finish(state, "SIGTERM")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _after_fork(state: State) -> None:
+    if not state.active:
+        return
+    parent = state.journal.uid
+    state.journal = Journal(state.folder)
+    state.merge = True
+    state.forget()
+    begin(state, parent=parent)
+    atexit.register(_finish, state, "exit")
+    try:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: _terminated(state))
+    except ValueError:
+        state.current.opaque.add("child-forked-in-thread")
+
+
+def _wrap_exit(state: State) -> None:
+    original = state.leave
+
+    def leave(status: int) -> Any:
+        _finish(state, "_exit")
+        original(status)
+
+    os._exit = leave
+
+
+def _audit(state: State) -> None:
+    def started(program: Any, arguments: Any, cwd: Any, environ: Any) -> None:
+        words = (
+            [os.fsdecode(word) for word in arguments]
+            if not isinstance(arguments, str | bytes)
+            else [os.fsdecode(arguments)]
+        )
+        if any(helper in word for word in words for helper in HELPERS):
+            return
+        path = (environ or os.environ).get("PATH", os.defpath) if not _is_bytes(environ) else os.environ.get("PATH", "")
+        _classify(state, os.fsdecode(program or words[0]), words, os.fsdecode(cwd or "."), path)
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if not state.active:
+            return
+        if event == "subprocess.Popen":
+            program, arguments, cwd, environ = args
+            started(program, arguments, cwd, environ)
+        elif event == "os.posix_spawn":
+            started(args[0], args[1], ".", args[2])
+        elif event in ("os.fork", "os.forkpty"):
+            state.current.spawned += 1
+        elif event == "os.exec":
+            started(args[0], args[1], ".", args[2])
+            if state.merge:
+                _finish(state, "exec")
+        elif event in ("os.system", "pty.spawn"):
+            state.current.opaque.add(f"child-shell: {event}")
+
+    sys.addaudithook(hook)
+    _wrap_spawn(started, state)
+
+
+def _wrap_spawn(started: Any, state: State) -> None:
+    """Count what multiprocessing starts: its `spawn` and `forkserver` emit no audit event."""
+
+    def wrap(util: Any) -> None:
+        original = util.spawnv_passfds
+
+        def spawnv_passfds(path: Any, args: Any, passfds: Any) -> Any:
+            if state.active:
+                started(path, args, ".", None)
+            return original(path, args, passfds)
+
+        util.spawnv_passfds = spawnv_passfds
+
+    if "multiprocessing.util" in sys.modules:
+        wrap(sys.modules["multiprocessing.util"])
+    else:
+        state.on_load["multiprocessing.util"] = wrap
+
+
+def _is_bytes(environ: Any) -> bool:
+    return bool(environ) and isinstance(next(iter(environ)), bytes)
+
+
+def _classify(state: State, program: str, words: Sequence[str], cwd: str, path: str) -> None:
+    found = _which(program, path)
+    if found is None:
+        return
+    name = os.path.basename(os.path.realpath(found))
+    if _is_python(name) or _is_python(os.path.basename(found)):
+        state.current.spawned += 1
+        return
+    interpreter = _shebang(found)
+    if interpreter and any(_is_python(os.path.basename(word)) for word in interpreter):
+        state.current.spawned += 1
+        state.current.opened.update({found} if found.startswith(state.inside) else ())
+        return
+    folder = os.path.realpath(cwd)
+    if name not in INERT or folder == state.root or folder.startswith(state.inside):
+        state.current.opaque.add(f"child-not-python: {name}")
+        return
+    for word in words[1:]:
+        place = word.partition("=")[2] if word.startswith("-") else word
+        place = os.path.realpath(os.path.join(folder, place))
+        if place == state.root or state.root.startswith(place + os.sep):
+            state.current.opaque.add(f"child-not-python: {name}")
+        elif place.startswith(state.inside):
+            if os.path.isdir(place):
+                state.current.opaque.add(f"child-not-python: {name}")
+            elif os.path.exists(place):
+                state.current.opened.add(place)
+
+
+def _is_python(name: str) -> bool:
+    return name.rstrip("0123456789.") in ("python", "pypy")
+
+
+def _which(program: str, path: str) -> str | None:
+    folders = path.split(os.pathsep) if os.sep not in program else [""]
+    for folder in folders:
+        place = os.path.join(folder, program)
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
+    return None
+
+
+def _shebang(path: str) -> list[str]:
+    try:
+        with open(path, "rb") as stream:
+            line = stream.readline(256)
+    except OSError:
+        return []
+    return os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []

@@ -1,0 +1,216 @@
+"""Files opened, folders listed, paths looked for, libraries loaded: an audit hook and wrapped `stat`.
+
+Opening emits an audit event, asking for existence does not, so `os.stat`,
+`os.lstat` and `os.access` are wrapped. What the import system and pytest's own
+machinery read is no dependency of a test: imports are recorded as imports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+from .state import State
+
+MACHINERY = tuple(
+    f"{os.sep}_pytest{os.sep}{name}"
+    for name in (
+        "assertion", "config", "_code", "nodes.py", "main.py", "python.py", "warnings.py", "pathlib.py",
+        "cacheprovider.py", "reports.py", "terminal.py", "skipping.py",
+    )
+) + (f"{os.sep}coverage{os.sep}",)  # fmt: skip
+"""Parts of pytest that read test files to collect, rewrite and report them."""
+
+STANDARD = os.path.dirname(os.__file__) + os.sep
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PLUGIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugin.py")
+IGNORED_FOLDERS = tuple(
+    f"{os.sep}{name}{os.sep}"
+    for name in ("__pycache__", ".pytest_cache", ".lockgate", "site-packages", "dist-packages")
+)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+def install(state: State) -> None:
+    """Add the audit hook and wrap the three functions; neither can be undone, both obey `state.active`."""
+    lstat = os.lstat
+    realpath = _Folders()
+    record_folder = state.folder + os.sep
+
+    def place(path: Any) -> str | None:
+        """Give the absolute path if it lies in the repository, links resolved on the way there."""
+        try:
+            text = os.fsdecode(path)
+        except TypeError:
+            return None
+        if not text or "\0" in text:
+            return None
+        if not text.startswith("/"):
+            text = os.path.join(os.getcwd(), text)
+        text = os.path.normpath(text)
+        if text == state.root:
+            return text
+        if not text.startswith(state.inside):
+            text = realpath(text)
+            if not text.startswith(state.inside) and text != state.root:
+                return None
+        if text.startswith(record_folder) or any(folder in text for folder in IGNORED_FOLDERS):
+            return None
+        return text
+
+    busy: set[int] = set()
+
+    def guarded(handler: Callable[[Any], None], argument: Any) -> None:
+        # Resolving a path asks for files itself.
+        thread = get_ident()
+        if thread not in busy:
+            busy.add(thread)
+            try:
+                handler(argument)
+            finally:
+                busy.discard(thread)
+
+    def exists(path: str) -> bool:
+        try:
+            lstat(path)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def opened(args: tuple[Any, ...]) -> None:
+        path, mode, flags = args
+        if isinstance(path, int):
+            return
+        text = place(path)
+        if text is None or _is_machinery():
+            return
+        writes = bool(flags & WRITING) if isinstance(flags, int) else bool(set(str(mode)) & set("wax+"))
+        if not exists(text):
+            (state.current.written if writes else state.current.probed).add(text)
+        elif writes and isinstance(flags, int) and flags & os.O_TRUNC:
+            state.current.written.add(text)
+        elif text not in state.current.written:
+            state.current.opened.add(text)
+            if writes:
+                state.current.written.add(text)
+
+    def database(args: tuple[Any, ...]) -> None:
+        name = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else ""
+        name = name.partition("?")[0].removeprefix("file:")
+        if name and not name.startswith(":"):
+            opened((name, "r", 0))
+
+    def listed(args: tuple[Any, ...]) -> None:
+        path = "." if not args or args[0] is None else args[0]
+        if isinstance(path, int):
+            return
+        text = place(path)
+        if text is not None and not _is_machinery():
+            state.current.listed.add(text)
+
+    def loaded(args: tuple[Any, ...]) -> None:
+        name = args[0] if isinstance(args[0], str | bytes) else ""
+        text = place(name) if name else None
+        if text is not None:
+            state.current.loaded.add(text)
+
+    def extension(args: tuple[Any, ...]) -> None:
+        if len(args) > 1 and args[1]:
+            loaded((args[1],))
+
+    handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        "open": opened,
+        "os.listdir": listed,
+        "os.scandir": listed,
+        "ctypes.dlopen": loaded,
+        "import": extension,
+        "sqlite3.connect": database,
+    }
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        handler = handlers.get(event)
+        if handler is not None and state.active:
+            guarded(handler, args)
+
+    sys.addaudithook(hook)
+
+    def asked(path: Any) -> None:
+        if isinstance(path, int):
+            return
+        text = place(path)
+        if text is None or _is_machinery(linecache=True):
+            return
+        state.current.probed.add(text)
+
+    for name in ("stat", "lstat", "access"):
+        _wrap(name, lambda path: guarded(asked, path), state)
+
+
+def _wrap(name: str, asked: Callable[[Any], None], state: State) -> None:
+    original: Callable[..., Any] = getattr(os, name)
+
+    def wrapper(path: Any, *args: Any, **options: Any) -> Any:
+        if state.active and options.get("dir_fd") is None:
+            asked(path)
+        return original(path, *args, **options)
+
+    wrapper.__name__ = wrapper.__qualname__ = name
+    wrapper.__doc__ = original.__doc__
+    # `shutil` and others ask whether a function of `os` takes descriptors by looking for it in these sets.
+    for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if original in group:
+            group.add(wrapper)
+    setattr(os, name, wrapper)
+    if sys.version_info < (3, 11):
+        # Python 3.10's pathlib has bound the function into a class of its own.
+        import pathlib  # noqa: PLC0415
+
+        accessor: Any = getattr(pathlib, "_NormalAccessor", None)
+        if accessor is not None and hasattr(accessor, name):
+            setattr(accessor, name, staticmethod(wrapper))
+
+
+class _Folders:
+    """Resolves links in the folder part of paths outside the repository, remembering folders."""
+
+    def __init__(self) -> None:
+        """Know the folders that cannot lead into the repository."""
+        self.known: dict[str, str] = {}
+        self.outside = tuple({sys.prefix + os.sep, sys.base_prefix + os.sep, "/proc/", "/dev/", "/sys/"})
+
+    def __call__(self, path: str) -> str:
+        """Give the resolved path."""
+        if path.startswith(self.outside):
+            return path
+        folder, name = os.path.split(path)
+        real = self.known.get(folder)
+        if real is None:
+            real = os.path.realpath(folder)
+            if len(self.known) < 10_000:
+                self.known[folder] = real
+        text = os.path.join(real, name)
+        try:
+            return os.path.realpath(text) if os.path.islink(text) else text
+        except OSError:
+            return text
+
+
+def _is_machinery(*, linecache: bool = False) -> bool:
+    """Whether no test asked: the first frame outside the standard library is pytest's own machinery, or ours."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib"):
+            return True
+        if linecache and name.endswith(f"{os.sep}linecache.py"):
+            return True
+        if not name.startswith("<frozen ") and (not name.startswith(STANDARD) or "-packages" in name):
+            return name.startswith(OWN) or name == PLUGIN or any(part in name for part in MACHINERY)
+        frame = frame.f_back
+    return False

@@ -1,0 +1,267 @@
+"""Which code ran in which context: `sys.monitoring` from Python 3.12 on, coverage's C tracer before.
+
+Both notice every function that a context enters, also one that an earlier
+context entered before. coverage's own sysmon core does not (it loses
+contexts without a word), so it is refused by name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+MONITORING = "lockgate-monitoring"
+CTRACE = "coverage-ctrace"
+
+Executed = dict[str, list[list[Any]]]
+"""File -> what ran in it, each as [first line, name of the code object]."""
+
+
+Lines = dict[str, dict[str, list[Any]]]
+"""Context -> file -> lines, or arcs as pairs of lines."""
+
+
+class RecorderError(Exception):
+    """The code that runs cannot be recorded here; the text says why and what to do."""
+
+
+class Recorder(Protocol):
+    """What a core must do."""
+
+    core: str
+
+    def start(self) -> None:
+        """Begin to notice code."""
+
+    def switch(self, label: str) -> None:
+        """Count what runs from now on for another context."""
+
+    def watch_calls(self, wanted: bool) -> None:
+        """Notice calls as such, where lines cannot tell a one-line function's call from its definition."""
+
+    def forget(self) -> None:
+        """Drop what was noticed: a fork's child keeps only its own."""
+
+    def problem(self) -> str:
+        """Say why what was noticed since the last switch is not all that ran, or ""."""
+
+    def executed(self) -> dict[str, Executed]:
+        """Give what ran, by context; lines instead of code objects where that is all a core knows."""
+
+    def lines(self) -> Lines:
+        """Give the lines (or arcs) that ran, by context and file, where a core knows lines only."""
+
+    def absorb(self, lines: Lines) -> None:
+        """Add lines that a fork's child noticed."""
+
+    def stop(self, path: str) -> None:
+        """End, and leave data for the ordinary coverage report at `path`, where the core has any."""
+
+
+def make_recorder(*, roots: tuple[str, ...], wanted: str = "", branch: bool = False) -> Recorder:
+    """Choose the core of this interpreter; raises `RecorderError` for one that is not known to be good."""
+    best = MONITORING if sys.version_info >= (3, 12) else CTRACE
+    core = wanted or best
+    if core == MONITORING and sys.version_info >= (3, 12):
+        return MonitoringRecorder(roots)
+    if core == CTRACE:
+        return CoverageRecorder(roots, branch=branch)
+    if core == MONITORING:
+        raise RecorderError(f"the core {core} needs Python 3.12, this is {sys.version.split()[0]}; use {CTRACE}")
+    lost = " (coverage's sysmon core silently loses contexts)" if "sysmon" in core else ""
+    raise RecorderError(f"the core {core!r} is refused{lost}; known to be good: {MONITORING}, {CTRACE}")
+
+
+class MonitoringRecorder:
+    """A `sys.monitoring` tool: one callback per code object and context, then silence until the next.
+
+    The callback disables itself for the place it fired at; `restart_events` at
+    each switch arms all places again.
+    """
+
+    core = MONITORING
+
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        """Measure files below `roots` only."""
+        self.roots = roots
+        self.label = ""
+        self.seen: dict[int, CodeType] = {}
+        self.contexts: dict[str, dict[int, CodeType]] = {"": self.seen}
+        self.tool = -1
+
+    def start(self) -> None:
+        """Claim a free tool number and begin."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        for number in (4, 3, 5, 0, 2, 1):
+            if monitoring.get_tool(number) is None:
+                self.tool = number
+                break
+        else:
+            raise RecorderError("all tool numbers of sys.monitoring are taken; run without debuggers and profilers")
+        monitoring.use_tool_id(self.tool, "lockgate")
+        events = monitoring.events
+        disable = monitoring.DISABLE
+
+        # Keyed by identity: hashing a code object compares its constants.
+        def entered(code: CodeType, _offset: int) -> object:
+            self.seen[id(code)] = code
+            return disable
+
+        def thrown(code: CodeType, _offset: int, _error: BaseException) -> None:
+            self.seen[id(code)] = code
+
+        monitoring.register_callback(self.tool, events.PY_START, entered)
+        monitoring.register_callback(self.tool, events.PY_RESUME, entered)
+        monitoring.register_callback(self.tool, events.PY_THROW, thrown)
+        self.events = events.PY_START | events.PY_RESUME | events.PY_THROW
+        monitoring.set_events(self.tool, self.events)
+
+    def switch(self, label: str) -> None:
+        """Arm all places again, for another context."""
+        self.label = label
+        self.seen = self.contexts.setdefault(label, {})
+        sys.monitoring.restart_events()  # type: ignore[attr-defined,unused-ignore]
+
+    def watch_calls(self, wanted: bool) -> None:
+        """Notice calls always."""
+
+    def forget(self) -> None:
+        """Start from nothing, in the same context."""
+        self.contexts = {}
+        self.switch(self.label)
+
+    def problem(self) -> str:
+        """Say when the tool was taken away, or the context saw nothing."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        if monitoring.get_tool(self.tool) != "lockgate" or monitoring.get_events(self.tool) != self.events:
+            return "recorder-removed"
+        inside = any(code.co_filename.startswith(self.roots) for code in self.seen.values())
+        return "" if inside else "nothing-recorded"
+
+    def executed(self) -> dict[str, Executed]:
+        """Give files below the roots alone."""
+        return {label: _by_file(codes, self.roots) for label, codes in self.contexts.items()}
+
+    def lines(self) -> Lines:
+        """Know no lines."""
+        return {}
+
+    def absorb(self, lines: Lines) -> None:
+        """Have nothing to add lines to."""
+
+    def stop(self, path: str) -> None:
+        """Free the tool number; there is nothing for an ordinary coverage report."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        if self.tool >= 0 and monitoring.get_tool(self.tool) == "lockgate":
+            monitoring.set_events(self.tool, 0)
+            monitoring.free_tool_id(self.tool)
+
+
+class CoverageRecorder:
+    """coverage's C tracer with dynamic contexts; the same data make the ordinary coverage report."""
+
+    core = CTRACE
+
+    def __init__(self, roots: tuple[str, ...], *, branch: bool = False) -> None:
+        """Measure files below `roots`; nothing of the user's coverage settings may narrow that."""
+        try:
+            import coverage  # noqa: PLC0415 - a child may live in an environment without it
+        except ImportError:
+            raise RecorderError("coverage is not installed here; Python before 3.12 needs its C tracer") from None
+        include = [os.path.join(root, "*") if root.endswith(os.sep) else root for root in roots]
+        omit = ["*/site-packages/*", "*/dist-packages/*"]
+        self.coverage = coverage.Coverage(data_file=None, config_file=False, branch=branch, include=include, omit=omit)
+        self.coverage.set_option("run:core", "ctrace")
+        self.coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-measured"])
+        self.data_type = coverage.CoverageData
+        self.roots = roots
+        self.branch = branch
+        self.label = ""
+        self.function: Any = None
+        self.calls: dict[str, dict[int, CodeType]] = {}
+
+    def start(self) -> None:
+        """Begin; raises `RecorderError` where coverage has no C tracer."""
+        self.coverage.start()
+        self.function = sys.gettrace()
+        if type(self.function).__name__ != "CTracer":
+            kind = type(self.function).__name__
+            self.coverage.stop()
+            raise RecorderError(
+                f"coverage runs with its {kind} core, expected CTracer; install a binary coverage wheel"
+            )
+
+    def switch(self, label: str) -> None:
+        """Store what ran and go on for another context."""
+        self.label = label
+        self.coverage.switch_context(label)
+
+    def watch_calls(self, wanted: bool) -> None:
+        """Profile while a module executes: then every `def` line runs without a call."""
+        if wanted and sys.getprofile() is None:
+            sys.setprofile(self._called)
+        elif not wanted and sys.getprofile() == self._called:
+            sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _value: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(self.roots):
+            code = frame.f_code
+            self.calls.setdefault(self.label, {})[id(code)] = code
+
+    def forget(self) -> None:
+        """Start from nothing: in a new process coverage opens a new, empty store by itself."""
+        self.calls = {}
+        self.coverage.switch_context(self.label)
+
+    def problem(self) -> str:
+        """Say when the trace function is not ours any more."""
+        return "" if sys.gettrace() is self.function else "trace-function-changed"
+
+    def executed(self) -> dict[str, Executed]:
+        """Give the calls that were watched."""
+        return {label: _by_file(codes, self.roots) for label, codes in self.calls.items()}
+
+    def lines(self) -> Lines:
+        """Give the lines of each context and file; for few contexts (a fork's child)."""
+        data = self.coverage.get_data()
+        found: Lines = {}
+        for label in data.measured_contexts():
+            data.set_query_context(label)
+            files = {}
+            for name in data.measured_files():
+                noticed = (data.arcs if self.branch else data.lines)(name)
+                if noticed:
+                    files[name] = list(noticed)
+            found[label] = files
+        data.set_query_contexts(None)
+        return found
+
+    def absorb(self, lines: Lines) -> None:
+        """Store a child's lines as if they had run here."""
+        data = self.coverage.get_data()
+        for label, files in lines.items():
+            data.set_context(label)
+            if self.branch:
+                data.add_arcs({name: [tuple(arc) for arc in arcs] for name, arcs in files.items()})
+            else:
+                data.add_lines(files)
+        data.set_context(self.label)
+
+    def stop(self, path: str) -> None:
+        """Write everything, with its contexts, as one coverage data file."""
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        target = self.data_type(basename=path)
+        target.update(data)
+        target.write()
+        target.close()
+
+
+def _by_file(codes: dict[int, CodeType], roots: tuple[str, ...]) -> Executed:
+    files: Executed = {}
+    for code in list(codes.values()):
+        if code.co_filename.startswith(roots):
+            files.setdefault(code.co_filename, []).append([code.co_firstlineno, code.co_name])
+    return files

@@ -1,0 +1,1 @@
+"""A folder for `PYTHONPATH`: its `sitecustomize` starts recording in child interpreters."""
