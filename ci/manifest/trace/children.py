@@ -121,6 +121,9 @@ def _audit(state: State) -> None:
             program, arguments, cwd, environ = args
             started(program, arguments, cwd, environ)
         elif event == "os.posix_spawn":
+            # subprocess uses it where it can, after an event of its own.
+            if sys._getframe(1).f_code.co_filename.endswith(f"{os.sep}subprocess.py"):  # noqa: SLF001
+                return
             started(args[0], args[1], ".", args[2])
         elif event in ("os.fork", "os.forkpty"):
             state.current.spawned += 1

@@ -58,8 +58,8 @@ def install(state: State, *, rewriter: type | None = None) -> None:
         except ImportError:
             failed(_absolute(name, globals, level))
             raise
-        frame = sys._getframe(1)  # noqa: SLF001
-        key = (id(frame.f_code), name, tuple(fromlist or ()), level)
+        frame = _caller()
+        key = (id(frame.f_code) if frame else 0, name, tuple(fromlist or ()), level)
         if key not in seen:
             absolute = _absolute(name, globals, level)
             note(frame, [absolute, *(f"{absolute}.{item}" for item in fromlist or ())], key)
@@ -73,8 +73,8 @@ def install(state: State, *, rewriter: type | None = None) -> None:
         except ImportError:
             failed(name.lstrip("."))
             raise
-        frame = sys._getframe(1)  # noqa: SLF001
-        key = (id(frame.f_code), name, package)
+        frame = _caller()
+        key = (id(frame.f_code) if frame else 0, name, package)
         if key not in seen:
             note(frame, [module.__name__, name], key)
         return module
@@ -95,6 +95,14 @@ def install(state: State, *, rewriter: type | None = None) -> None:
     for loader in (importlib.machinery.SourceFileLoader, rewriter):
         if loader is not None:
             _wrap_loader(loader, state)
+
+
+def _caller() -> FrameType | None:
+    """Give the frame that called our caller; the interpreter itself imports from no frame at all."""
+    try:
+        return sys._getframe(2)  # noqa: SLF001
+    except ValueError:
+        return None
 
 
 def _wrap_loader(loader: Any, state: State) -> None:

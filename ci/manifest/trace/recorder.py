@@ -137,7 +137,7 @@ class MonitoringRecorder:
         monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         if monitoring.get_tool(self.tool) != "lockgate" or monitoring.get_events(self.tool) != self.events:
             return "recorder-removed"
-        inside = any(code.co_filename.startswith(self.roots) for code in self.seen.values())
+        inside = any(code.co_filename.startswith(self.roots) for code in list(self.seen.values()))
         return "" if inside else "nothing-recorded"
 
     def executed(self) -> dict[str, Executed]:
