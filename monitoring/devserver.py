@@ -133,15 +133,17 @@ def read_info(folder: Path) -> ServerInfo | None:
     return info if _is_ours(info) else None
 
 
-def start(folder: Path, *, tied: bool) -> ServerInfo:
+def start(folder: Path, *, tied: bool, ports: tuple[int, int] | None = None) -> ServerInfo:
     """Start a server in `folder` and wait until it answers; raises `StoreError` with its log's end.
 
-    `tied`: the kernel ends it when the thread that called this ends.
+    `tied`: the kernel ends it when the thread that called this ends. `ports`
+    (HTTP, native) are chosen when none are given: to start a stopped one again,
+    on the data that its folder holds, give its own.
     """
     binary = find_binary()
     folder = folder.resolve()
     for attempt in range(1, ATTEMPTS + 1):
-        http_port, tcp_port = _free_ports(2)
+        http_port, tcp_port = ports or _free_ports()
         _write_files(folder, http_port=http_port, tcp_port=tcp_port)
         arguments = [binary, *(["server"] if Path(binary).name == "clickhouse" else [])]
         arguments += [f"--config-file={folder / 'config.xml'}"]
@@ -159,7 +161,7 @@ def start(folder: Path, *, tied: bool) -> ServerInfo:
             return info
         _end(child.pid, child)
         log = _log_tail(folder)
-        if attempt == ATTEMPTS or "Address already in use" not in log:
+        if ports or attempt == ATTEMPTS or "Address already in use" not in log:
             raise StoreError(f"{binary} did not answer within {START_LIMIT:g} s or ended:\n{log}", hint=INSTALL_HINT)
     raise AssertionError  # pragma: no cover - the loop returns or raises
 
@@ -263,15 +265,11 @@ def _gone(pid: int, child: subprocess.Popen[bytes] | None) -> bool:
     return state == "Z"
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        for one in (first, second):
             one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+        return int(first.getsockname()[1]), int(second.getsockname()[1])
 
 
 def _log_tail(folder: Path) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from typing import Any
 
 from monitoring.blocks import BlockError
+from monitoring.native import load_native
 from monitoring.store.schema import TOKENS_SINCE, Tables, Version
 from monitoring.store.url import StoreUrl
 
@@ -34,10 +34,3 @@ def http_sink(url: StoreUrl, tables: Tables, *, version: Version, timeout: float
         url.host, url.port, database=tables.database, table=tables.captures, user=url.user or "default",
         password=url.password, timeout=timeout, settings=settings, deduplicate=version >= TOKENS_SINCE,
     )  # fmt: skip
-
-
-def load_native() -> Any:
-    """Load the native library, at the first sink."""
-    from monitoring.native import load_native as load
-
-    return load()

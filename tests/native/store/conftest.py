@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -215,3 +217,22 @@ def make_rows(count: int, *, run: str = "r", size: int = 6, first: int = 0) -> l
 @pytest.fixture(name="make_rows")
 def make_rows_fixture() -> Callable[..., list[CaptureRow]]:
     return make_rows
+
+
+def push_rows(ring: Any, count: int, *, size: int = 4, first: int = 0) -> list[tuple[int, int, int, bytes]]:
+    """Push float32 tensors `[1, size]` of two layers; give (seq, layer, token, bytes) of each."""
+    slots = [ring.declare("resid_pre", layer, 0, "float32") for layer in (0, 1)]
+    number = ring.request("q0")
+    pushed = []
+    for seq in range(first, first + count):
+        data = bytes((seq + at) % 251 for at in range(4 * size))
+        source = ctypes.create_string_buffer(data, len(data))
+        token = seq // 2
+        ring.push(slots[seq % 2], number, token, 0, token, token + 1, (1, size), ctypes.addressof(source), len(data))
+        pushed.append((seq, seq % 2, token, data))
+    return pushed
+
+
+@pytest.fixture(name="push_rows")
+def push_rows_fixture() -> Callable[..., Any]:
+    return push_rows
