@@ -32,7 +32,7 @@ class CaptureWarning(UserWarning):
     """Something asked for was not captured: a site the model lacks, records lost, exceptions in hooks."""
 
 
-def watch(  # noqa: PLR0913 - what a user may say about a watch
+def watch(
     model: nn.Module,
     *,
     select: str | Iterable[str] = "hidden-states,logits",
@@ -107,7 +107,7 @@ class Monitor:
     ) -> None:
         """Check the arguments; nothing is opened before the `with` block is entered."""
         _need_torch()
-        from monitoring.hooks import plan  # noqa: PLC0415 - needs torch
+        from monitoring.hooks import plan
 
         self._options = options
         self._model = plan.unwrap(model)
@@ -120,7 +120,7 @@ class Monitor:
         self._points: tuple[Point, ...] = ()
         self._last = Stats()
 
-    def __enter__(self) -> Monitor:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Monitor:
         """Open the store, write the run's record, install the hooks."""
         self.open()
         return self
@@ -137,11 +137,11 @@ class Monitor:
 
     def open(self) -> None:
         """Begin to watch; what failed half-way is undone."""
-        from monitoring.hooks import plan  # noqa: PLC0415 - needs torch
-        from monitoring.hooks.install import install  # noqa: PLC0415
-        from monitoring.hooks.recorder import Recorder  # noqa: PLC0415
-        from monitoring.native import load_native  # noqa: PLC0415
-        from monitoring.store import open_store  # noqa: PLC0415
+        from monitoring.hooks import plan
+        from monitoring.hooks.install import install
+        from monitoring.hooks.recorder import Recorder
+        from monitoring.native import load_native
+        from monitoring.store import open_store
 
         if self._state != "new":
             raise CaptureError(f"this watch is {self._state}", hint="call monitoring.watch again for another run")
@@ -258,7 +258,7 @@ class Monitor:
 
 def _need_torch() -> None:
     try:
-        import torch  # noqa: F401, PLC0415
+        import torch
     except (ImportError, OSError) as error:  # OSError: a library that torch needs does not load
         raise MissingDependency(
             f"watching a model needs torch, which cannot be imported: {error}",

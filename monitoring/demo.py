@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(console: Console, *, out: Path, store: str, tokens: int) -> int:
     """Build, capture, read back, compare, measure, draw."""
-    from monitoring.capture import watch  # noqa: PLC0415 - after the arguments were judged
-    from monitoring.read import read  # noqa: PLC0415
+    from monitoring.capture import watch
+    from monitoring.read import read
 
     def say(text: str) -> None:
         console.print(f"[bold cyan]>[/] {text}", highlight=False)
@@ -102,8 +102,8 @@ def run(console: Console, *, out: Path, store: str, tokens: int) -> int:
 def build() -> tuple[Any, dict[str, Any]]:
     """Build the model and a left-padded batch; a token is a byte of UTF-8."""
     try:
-        import torch  # noqa: PLC0415
-        import transformers  # noqa: PLC0415
+        import torch
+        import transformers
     except ImportError as error:
         raise MissingDependency(
             f"the demonstration needs torch and transformers: {error}",
@@ -131,7 +131,7 @@ def generate(model: Any, batch: dict[str, Any], tokens: int) -> Any:
 
 def compare(internals: Internals, plain: Any, output: Any) -> tuple[int, list[str]]:
     """Compare every tensor that the model returns too; the number of tensors, and those that differ."""
-    import torch  # noqa: PLC0415
+    import torch
 
     wrong = [] if torch.equal(plain.sequences, output.sequences) else ["the tokens generated while watched"]
     mask = internals.token_mask
@@ -168,7 +168,7 @@ def compare(internals: Internals, plain: Any, output: Any) -> tuple[int, list[st
 
 def measure(model: Any, batch: dict[str, Any], tokens: int, url: str) -> str:
     """Time generation watched and not, in turns; the median share of CPU time that watching adds."""
-    from monitoring.capture import watch  # noqa: PLC0415
+    from monitoring.capture import watch
 
     shares = []
     for _ in range(ROUNDS):
@@ -217,13 +217,13 @@ def describe(internals: Internals) -> Table:
 def draw(internals: Internals, path: Path) -> None:
     """Draw norms per layer and token for each request, and the last layer's attention."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415
+        import matplotlib as mpl
 
         mpl.use("Agg")
-        import matplotlib.pyplot as plt  # noqa: PLC0415
+        import matplotlib.pyplot as plt
     except ImportError as error:
         raise MissingDependency(f"the picture needs matplotlib: {error}", hint="pip install matplotlib") from error
-    import torch  # noqa: PLC0415
+    import torch
 
     norms = torch.stack([state.float().norm(dim=-1) for state in internals.hidden_states[:-1]])
     mask = internals.token_mask

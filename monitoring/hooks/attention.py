@@ -37,7 +37,7 @@ class AttentionTap:
         functions, masks = _interfaces()
         self.config = config
         self.active = True
-        self.below = config._attn_implementation or "eager"  # noqa: SLF001 - the configuration's only name for it
+        self.below = config._attn_implementation or "eager"
         self.base = base_implementation(self.below)
         self.name = f"{PREFIX}-{next(_numbers)}-{self.base}"
         self._records = dict(records)
@@ -45,7 +45,7 @@ class AttentionTap:
         type(functions).register(self.name, self)
         if masks is not None and self.below in masks:
             type(masks).register(self.name, masks[self.below])
-        config._attn_implementation = self.name  # noqa: SLF001
+        config._attn_implementation = self.name
 
     def __call__(
         self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any
@@ -68,12 +68,12 @@ class AttentionTap:
         """Stop looking; give the model its implementation back, unless another tap still lies on top."""
         functions, masks = _interfaces()
         self.active = False
-        top = _tap(functions, self.config._attn_implementation)  # noqa: SLF001
+        top = _tap(functions, self.config._attn_implementation)
         while top is not None and not top.active:
-            self.config._attn_implementation = top.below  # noqa: SLF001
+            self.config._attn_implementation = top.below
             for interface in (functions, masks):
                 if interface is not None:
-                    interface._global_mapping.pop(top.name, None)  # noqa: SLF001 - there is no way to unregister
+                    interface._global_mapping.pop(top.name, None)
             top = _tap(functions, top.below)
 
 
@@ -98,14 +98,14 @@ def base_implementation(name: str) -> str:
 
 def _interfaces() -> tuple[Any, Any]:
     try:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     except ImportError as error:
         raise CaptureError(
             f"looking inside attention needs transformers with AttentionInterface: {error}",
             hint="pip install 'transformers>=4.51'",
         ) from error
     try:
-        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS  # noqa: PLC0415
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     except ImportError:  # before 4.53 masks did not depend on a registered name
         return ALL_ATTENTION_FUNCTIONS, None
     return ALL_ATTENTION_FUNCTIONS, ALL_MASK_ATTENTION_FUNCTIONS

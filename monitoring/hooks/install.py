@@ -119,7 +119,7 @@ class StepHooks:
                 recorder.receive(self._tokens.index, forward.ids)
 
     def _finish(self, output: Any) -> None:
-        recorder, session = self._recorder, self._state.session
+        recorder, session = self._recorder, self._state.now.session
         cache = recorder.guard("step", lambda: output_cache(output)) if session is not None else None
         if session is not None and cache is not None:
             recorder.guard("step", lambda: recorder.sessions.bind(session, cache))
@@ -142,7 +142,7 @@ def _output_hook(tap: Tap) -> Callable[[nn.Module, Any, Any], None]:
                 take(output)
             else:
                 take(_need(pick(output, index), output))
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        except Exception as error:
             failed(error)
 
     return hook
@@ -160,7 +160,7 @@ def _input_hook(tap: Tap) -> Callable[[nn.Module, Any, Any], None]:
             return
         try:
             take(_need(found, kwargs))
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        except Exception as error:
             failed(error)
 
     return hook
@@ -185,7 +185,7 @@ def _attention_record(tap: Tap) -> Callable[[torch.Tensor], None]:
             return
         try:
             take(tensor)
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        except Exception as error:
             failed(error)
 
     return record

@@ -138,7 +138,7 @@ def ring_options(policy: Policy) -> dict[str, Any]:
     }
 
 
-def begin_record(  # noqa: PLR0913 - the columns of a run's record
+def begin_record(
     planned: Planned,
     model: nn.Module,
     *,
@@ -197,7 +197,7 @@ def _dtypes(parameters: Iterable[torch.Tensor]) -> str:
 
 def _transformers_version() -> str | None:
     try:
-        import transformers  # noqa: PLC0415
+        import transformers
     except ImportError:
         return None
     return str(transformers.__version__)

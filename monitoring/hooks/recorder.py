@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from monitoring import ops
 from monitoring.errors import CaptureError
@@ -27,27 +28,40 @@ from monitoring.policy import Policy
 from monitoring.step import Request, Session
 
 NO_STEP = -1
-"""`StepState.plan` outside a forward pass."""
+"""`Pass.plan` outside a forward pass."""
 SKIPPED = -2
-"""`StepState.plan` in a forward pass that the schedule leaves out."""
+"""`Pass.plan` in a forward pass that the schedule leaves out."""
 KEPT_ERRORS = 8
 
 
+class Pass:
+    """One forward pass under way; `calls` counts each tap's calls within it."""
+
+    __slots__ = ("calls", "extent", "plan", "rows", "session", "span", "step", "whole_request")
+
+    def __init__(self, plan: int, *, session: Session | None = None) -> None:
+        """Begin with nothing recorded."""
+        self.plan = plan
+        self.session = session
+        self.calls: list[int] = []
+        self.extent = Extent(0, 0)
+        self.rows = 0
+        self.span = (0, 0)
+        self.step = -1
+        self.whole_request = -1
+
+
+_NO_PASS = Pass(NO_STEP)
+
+
 class StepState(threading.local):
-    """The forward pass that this thread runs; `calls` counts each tap's calls within it.
+    """What this thread runs.
 
     `announced` says that the watched model runs and has yet to call its decoder;
     `alone` that the decoder was called without it.
     """
 
-    plan: int = NO_STEP
-    step: int = -1
-    rows: int = 0
-    extent: Extent = Extent(0, 0)
-    calls: list[int] = []  # noqa: RUF012 - a default that is replaced, never changed
-    session: Session | None = None
-    span: tuple[int, int] = (0, 0)
-    whole_request: int = -1
+    now: Pass = _NO_PASS
     announced: bool = False
     alone: bool = False
 
@@ -72,65 +86,41 @@ class Tap:
 
     def take(self, tensor: torch.Tensor) -> None:
         """Copy the tensor's rows into the ring."""
-        state = self.state
-        plan = state.plan
+        now = self.state.now
+        plan = now.plan
         if plan < 0:
-            self.recorder.missed(self, state)
+            self.recorder.missed(self, plan)
             return
         index = self.index
-        calls = state.calls
+        calls = now.calls
         call = calls[index]
         calls[index] = call + 1
-        if (
-            self._plain
-            and tensor.dtype is self._dtype
-            and type(tensor) is torch.Tensor
-            and tensor.is_contiguous()
-            and tensor.shape[0] == state.extent[0]
-            and not tensor.is_neg()
-        ):
-            self._push(self._slot, plan, call, self._token_dim, tensor.shape, tensor.data_ptr(), tensor.nbytes)
-        else:
-            self._take_any(tensor.detach(), state, call)
+        # A lazy negative is never contiguous here: it is a strided view of a complex tensor.
+        if tensor.dtype is self._dtype and self._plain and type(tensor) is Tensor and tensor.is_contiguous():
+            shape = tensor.shape
+            if shape[0] == now.extent[0]:
+                self._push(self._slot, plan, call, self._token_dim, shape, tensor.data_ptr(), tensor.nbytes)
+                return
+        self._take_any(tensor.detach(), now, call)
 
     def failed(self, error: BaseException) -> None:
         """Contain an exception of this point's hook; every row of the pass is lost here."""
         where = f"{self.point.name} layer {self.point.layer}" if self.point.layer >= 0 else self.point.name
-        self.recorder.failed(where, error, records=max(1, self.state.rows))
+        self.recorder.failed(where, error, records=max(1, self.state.now.rows))
 
-    def _take_any(self, tensor: torch.Tensor, state: StepState, call: int) -> None:
-        laid = self.point.view(tensor, state.extent)
+    def _take_any(self, tensor: torch.Tensor, now: Pass, call: int) -> None:
+        laid = self.point.view(tensor, now.extent)
         data = laid.tensor
         if data.dtype is not self._dtype:
             self._rebind(data.dtype)
         stream = self.recorder.stream_of(data)
+        shape, place, size = tuple(laid.shape), data.data_ptr(), data.nbytes
         if laid.token_dim == WHOLE:
-            start, end = state.span
-            request = state.whole_request
-            self.recorder.ring.push(
-                self._slot,
-                request,
-                state.step,
-                call,
-                start,
-                end,
-                tuple(laid.shape),
-                data.data_ptr(),
-                data.nbytes,
-                stream,
-            )
+            start, end = now.span
+            push = self.recorder.ring.push
+            push(self._slot, now.whole_request, now.step, call, start, end, shape, place, size, stream)
         else:
-            self._push(
-                self._slot,
-                state.plan,
-                call,
-                laid.token_dim,
-                tuple(laid.shape),
-                data.data_ptr(),
-                data.nbytes,
-                laid.column,
-                stream,
-            )
+            self._push(self._slot, now.plan, call, laid.token_dim, shape, place, size, laid.column, stream)
 
     def _rebind(self, dtype: torch.dtype) -> None:
         slot = self._slots.get(dtype)
@@ -177,31 +167,28 @@ class Recorder:
         """Intern a site, a layer and a dtype in the ring."""
         return int(self.ring.declare(point.name, point.layer, self._shard_rank, dtype))
 
-    def begin(self, forward: Forward) -> Session | None:
+    def begin(self, forward: Forward) -> None:
         """Begin a forward pass: place it, ask the schedule, tell the ring its rows."""
-        state = self.state
-        state.plan = NO_STEP
-        state.session = None
+        self.state.now = _NO_PASS
         step = self.sessions.place(forward)
         number = next(self._steps)
         wanted = self._schedule.wants_step(number, prefill=step.prefill)
         session = step.session
         rows = [row for row in step.rows if row.request.wanted]
-        state.session = session
         if not wanted or not (rows or (forward.batch == 0 and session.batch.wanted)):
-            state.plan = SKIPPED
+            self.state.now = Pass(SKIPPED, session=session)
             with self._lock:
                 self.skipped_steps += 1
-            return session
+            return
         entries = [(self._number(row.request), row.row, row.first, row.last, row.token_start) for row in rows]
-        state.step = number
-        state.rows = len(entries)
-        state.extent = Extent(forward.batch, forward.columns, step.span[0] if forward.cache is not None else 0)
-        state.calls = [0] * len(self.taps)
-        state.span = step.span
-        state.whole_request = self._number(session.batch)
-        state.plan = int(self.ring.plan(number, entries))
-        return session
+        now = Pass(int(self.ring.plan(number, entries)), session=session)
+        now.step = number
+        now.rows = len(entries)
+        now.extent = Extent(forward.batch, forward.columns, step.span[0] if forward.cache is not None else 0)
+        now.calls = [0] * len(self.taps)
+        now.span = step.span
+        now.whole_request = self._number(session.batch)
+        self.state.now = now
 
     def facts(self) -> dict[str, str]:
         """Tell what only running showed, for the run's record."""
@@ -210,13 +197,13 @@ class Recorder:
 
     def end(self) -> None:
         """End this thread's forward pass."""
-        self.state.plan = NO_STEP
+        self.state.now = _NO_PASS
 
     def guard(self, what: str, action: Callable[[], Any]) -> Any:
         """Run a piece of bookkeeping; contain and count its exception."""
         try:
             return action()
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        except Exception as error:
             self.failed(what, error, records=0)
             return None
 
@@ -231,9 +218,9 @@ class Recorder:
         if records:
             self.ring.lost("hook", records)
 
-    def missed(self, tap: Tap, state: StepState) -> None:
+    def missed(self, tap: Tap, plan: int) -> None:
         """Judge a hook that ran without a forward pass to belong to."""
-        if state.plan == SKIPPED:
+        if plan == SKIPPED:
             return
         if _in_backward():  # gradient checkpointing computes a layer again: the same record, already taken
             with self._lock:
@@ -246,7 +233,7 @@ class Recorder:
         tap = self.taps[index]
         try:
             tap.take(tensor)
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        except Exception as error:
             tap.failed(error)
 
     def receive_step(
@@ -284,4 +271,4 @@ class Recorder:
 
 
 def _in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 - what torch's own checkpointing asks
+    return bool(torch._C._current_graph_task_id() != -1)

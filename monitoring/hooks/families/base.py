@@ -38,7 +38,7 @@ class Family:
 EAGER = 'load the model with attn_implementation="eager"'
 
 
-def point(  # noqa: PLR0913 - a row of a family's table
+def point(
     site: str,
     layer: int,
     module: nn.Module,
@@ -74,7 +74,7 @@ def backbone(model: nn.Module) -> nn.Module:
 
 def attention_implementation(model: nn.Module) -> str:
     """Give the attention implementation that the model was configured with, below any watch's own."""
-    from monitoring.hooks.attention import base_implementation  # noqa: PLC0415 - needs transformers
+    from monitoring.hooks.attention import base_implementation
 
     return base_implementation(getattr(getattr(model, "config", None), "_attn_implementation", None) or "eager")
 
