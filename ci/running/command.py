@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="what the ranks initialise before the tests (auto: nccl on CUDA, gloo without, none without torch)",
     )
+    parser.add_argument(
+        "--preload",
+        metavar="MODULES",
+        default="torch",
+        help="imported once for all ranks (default: torch; '' for none)",
+    )
     parser.add_argument("--no-checks", action="store_true", help="leave out the stage's checks, run the tests alone")
     parser.epilog = "Other arguments (-k EXPR, -x, --lf, paths, ...) are pytest's."
 

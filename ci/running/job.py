@@ -32,6 +32,7 @@ class Job:
     devices: tuple[DeviceRecord, ...] = ()
     simulated: bool = False
     process_group: str = "auto"
+    preload: tuple[str, ...] = ("torch",)
     reruns: int = 0
     only: tuple[str, ...] | None = None
     done: tuple[str, ...] = ()

@@ -35,9 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     job = read_job()
     folder = Path(job.folder)
     log = EventLog(folder / f"events-{MAIN}.jsonl", clock=time.time)
-    config.pluginmanager.register(SessionPlugin(config, job=job, log=log), "lockgate-session")
+    plugin = SessionPlugin(config, job=job, log=log)
+    config.pluginmanager.register(plugin, "lockgate-session")
+    config.pluginmanager.register(make_controller(plugin), "lockgate-controller")
     if not config.pluginmanager.is_registered(pytest_plugin):  # run from a source tree that is not installed
         config.pluginmanager.register(pytest_plugin, "lockgate-guards")
+
+
+def make_controller(plugin: SessionPlugin) -> object:
+    """Make the controller of process sets; a stage that has ranks or devices warms their server at once."""
+    from ci.running.controller import Controller
+
+    return Controller(plugin)
 
 
 def read_phase(report: pytest.TestReport) -> Phase:
@@ -79,6 +88,8 @@ class SessionPlugin:
         self.phases: dict[str, list[Phase]] = {}
         self.started: dict[str, float] = {}
         self.attempts: dict[str, int] = {}
+        self.about: dict[str, dict[str, Any]] = {}
+        self.answers: dict[str, TestResult] = {}
         self.marks: dict[str, int] = {}
         self.shown: set[str] = set()
         self.hidden: list[tuple[str, str]] = []
@@ -155,7 +166,7 @@ class SessionPlugin:
         self.phases[nodeid] = []
         self.started[nodeid] = time.time()
         self.attempts[nodeid] = 1
-        self.log.write(Kind.START, test=nodeid, width=0, attempt=1)
+        self.log.write(Kind.START, test=nodeid, **self.about.pop(nodeid, {"width": 0, "attempt": 1}))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -173,8 +184,11 @@ class SessionPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Log how the test ended."""
+        """Log how the test ended: as the controller of sets says, or as its phases add up."""
         phases = self.phases.pop(nodeid, [])
+        if nodeid in self.answers:
+            self.finish(self.answers.pop(nodeid))
+            return
         outcome, reason = decide_outcome(phases)
         skip_class = find_skip_class(reason) if outcome is Outcome.SKIPPED else ""
         self.finish(

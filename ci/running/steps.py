@@ -18,7 +18,7 @@ from ci import process
 from ci.context import Context
 from ci.devices.requirement import require_devices
 from ci.devices.verify import verify_devices, verify_simulated
-from ci.errors import CiError, ProcessError, UsageError
+from ci.errors import CiError, InfrastructureError, ProcessError, UsageError
 from ci.report.build import build_run
 from ci.report.model import CheckResult, DeviceRecord, RunReport
 from ci.report.write import build_report, write_report
@@ -65,10 +65,9 @@ class Run:
             self._close(code, [f"ended by {end}"])
             return code
         events, damaged = read_events(self.folder)
-        reasons = judge(
-            build_run(events, damaged=damaged), read_selection(events), self._expect(planned), ended=reasons
-        )
-        code = 1 if reasons else 0
+        report = build_run(events, damaged=damaged)
+        reasons = judge(report, read_selection(events), self._expect(planned), ended=reasons)
+        code = InfrastructureError.exit_code if report.infrastructure else int(bool(reasons))
         self._close(code, reasons)
         return code
 
@@ -153,7 +152,8 @@ class Run:
         job = Job(
             run_id=self.run_id, folder=str(self.folder), stage=self.stage, devices=devices,
             simulated=bool(self.options.simulate), process_group=self.options.process_group,
-            reruns=self.options.reruns, only=only, shard=self.options.shard,
+            preload=tuple(filter(None, self.options.preload.split(","))), reruns=self.options.reruns,
+            only=only, shard=self.options.shard,
             durations=str(self._durations),
             kind=name_kind(RunReport(stage=self.stage.name, simulated=bool(self.options.simulate), devices=devices)),
         )  # fmt: skip

@@ -1,0 +1,332 @@
+"""All process sets of a run: starts them, listens to them, watches their limits, ends them.
+
+open -> STARTING -> (ids agree) BEGINNING -> IDLE -> dispatch -> BUSY -> IDLE ... -> ENDING -> GONE
+`poll` gives what the controller must act on; everything else happens in here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci.running.channel import Channel, Message, find_free_port, listen, name_address
+from ci.running.launcher import Launcher
+from ci.running.rank import RankSpec
+from ci.running.rankset import Member, RankSet, Shape, State, compare_ids
+from ci.running.tree import run_mark
+from ci.values import Word
+
+START_LIMIT = 180.0
+"""Seconds for a set to import, collect and join its process group on a cold, busy machine."""
+END_LIMIT = 30.0
+CRASH_GRACE = 1.0
+"""Seconds that peers of a crashed rank get to say what they saw."""
+
+
+class Event(Word):
+    """What the controller must act on."""
+
+    READY = "ready"  # the set can take a test
+    DONE = "done"  # its test has all the answers it will get
+    LOST = "lost"  # it could not start: the run cannot go on
+    ENDED = "ended"  # all its processes are gone, after `end`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happening:
+    """One thing that happened to a set; `detail` says a limit in words or why a start failed."""
+
+    event: Event
+    set: RankSet
+    detail: str = ""
+    graced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan:
+    """What all sets have in common; limits in seconds."""
+
+    run_id: str
+    folder: Path
+    scratch: Path
+    arguments: tuple[str, ...]
+    backend: str
+    test_limit: float
+    grace: float
+    group_limit: float
+    masks_devices: bool
+    expected: Callable[[], Sequence[str]]
+    known: Callable[[], Sequence[str]]
+
+
+class Fleet:
+    """The sets of one run."""
+
+    def __init__(self, plan: FleetPlan, launcher: Launcher) -> None:
+        """Listen for ranks; none is started yet."""
+        self.plan = plan
+        self.sets: list[RankSet] = []
+        self._launcher = launcher
+        self._token = secrets.token_hex(16)
+        self._selector = selectors.DefaultSelector()
+        self._server = listen(f"unix:{plan.scratch / 'ranks.sock'}")
+        self._address = name_address(self._server)
+        self._selector.register(self._server, selectors.EVENT_READ, None)
+        self._count = 0
+
+    # Life of a set -----------------------------------------------------------------------------
+
+    def open(
+        self, shape: Shape, *, start: int, devices: Sequence[str], inherit: Sequence[int] = (), spare: bool = False
+    ) -> RankSet:
+        """Start the processes of a new set."""
+        self._count += 1
+        name = f"s{self._count}"
+        mark = run_mark(f"{self.plan.run_id}_{name}")
+        members = [
+            Member(
+                rank=rank, log=self.plan.folder / f"rank-{name}-r{rank}.log",
+                device=devices[rank] if rank < len(devices) and not shape.dynamic else "",
+            )
+            for rank in range(shape.processes)
+        ]  # fmt: skip
+        made = RankSet(
+            name=name, shape=shape, start=start, devices=tuple(devices), mark=mark, members=members, spare=spare
+        )
+        port = find_free_port()
+        for member in members:
+            member.process = self._launcher.start(self._spec(made, member, port), inherit=inherit)
+        self.sets.append(made)
+        return made
+
+    def begin(self, rank_set: RankSet) -> None:
+        """Let a set whose ids agree join its process group."""
+        rank_set.spare = False
+        rank_set.move(State.BEGINNING)
+        rank_set.send({"do": "begin"})
+
+    def dispatch(self, rank_set: RankSet, test: str, attempt: int) -> None:
+        """Start a test on an idle set."""
+        rank_set.attempt = attempt
+        rank_set.dispatch({"do": "run", "test": test, "attempt": attempt, "port": find_free_port()})
+
+    def end(self, rank_set: RankSet) -> None:
+        """Have a set tear down what is left and end by itself."""
+        if rank_set.state is State.IDLE:
+            rank_set.move(State.ENDING)
+            rank_set.send({"do": "end"})
+        elif rank_set.state is not State.ENDING:
+            self.drop(rank_set)
+
+    def drop(self, rank_set: RankSet) -> None:
+        """Kill a set and everything that its tests started."""
+        for member in rank_set.members:
+            self._forget(member)
+        rank_set.kill()
+        if rank_set in self.sets:
+            self.sets.remove(rank_set)
+
+    def close(self) -> None:
+        """Kill what is left and stop listening."""
+        for rank_set in list(self.sets):
+            self.drop(rank_set)
+        self._selector.close()
+        self._server.close()
+
+    # What happens ------------------------------------------------------------------------------
+
+    def poll(self, most: float) -> list[Happening]:
+        """Wait for up to `most` seconds until something happens; gives all that did."""
+        for key, _ in self._selector.select(max(0.0, min(most, self._next_deadline()))):
+            if key.fileobj is self._server:
+                self._accept()
+            elif isinstance(key.data, Member):
+                self._listen(key.data)
+            elif isinstance(key.fileobj, Channel):  # it has not said yet who it is
+                self._greet(key.fileobj)
+        happened = [self._check(rank_set) for rank_set in list(self.sets)]
+        return [happening for happening in happened if happening is not None]
+
+    def _accept(self) -> None:
+        stream, _ = self._server.accept()
+        channel = Channel(stream)
+        self._selector.register(channel, selectors.EVENT_READ, None)
+
+    def _greet(self, channel: Channel) -> None:
+        messages = channel.receive_ready()
+        if not messages and not channel.closed:
+            return
+        self._selector.unregister(channel)
+        hello = messages[0] if messages else {}
+        member = self._find(hello) if secrets.compare_digest(str(hello.get("token", "")), self._token) else None
+        if member is None:
+            channel.close()
+            return
+        member.channel = channel
+        self._selector.register(channel, selectors.EVENT_READ, member)
+        for message in messages[1:]:
+            self._take(member, message)
+
+    def _find(self, hello: Message) -> Member | None:
+        for rank_set in self.sets:
+            for member in rank_set.members:
+                if (rank_set.name, member.rank) == (hello.get("set"), hello.get("rank")) and member.channel is None:
+                    return member
+        return None
+
+    def _listen(self, member: Member) -> None:
+        if member.channel is None:
+            return
+        for message in member.channel.receive_ready():
+            self._take(member, message)
+        if member.channel.closed:
+            self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        if member.channel is not None and member.channel.fileno() in self._selector.get_map():
+            self._selector.unregister(member.channel)
+
+    def _take(self, member: Member, message: Message) -> None:
+        said = message["say"]
+        if said == "collected":
+            member.ids = tuple(message["ids"])
+            member.errors = tuple(message["errors"])
+        elif said == "begun":
+            member.begun = message["error"]
+        elif said == "answer":
+            member.answer = message
+            member.answered = time.monotonic()
+        elif said == "ended":
+            member.ended = message
+
+    # Judging a set -----------------------------------------------------------------------------
+
+    def _check(self, one: RankSet) -> Happening | None:
+        if one.state in (State.STARTING, State.BEGINNING):
+            return self._check_start(one)
+        if one.state is State.BUSY:
+            return self._check_test(one)
+        if one.state is State.ENDING:
+            return self._check_end(one)
+        if one.state is State.IDLE and any(member.closed for member in one.members):
+            # Between two tests: the next one gets a new set, and the last one's teardown is to blame.
+            return Happening(event=Event.ENDED, set=one, detail=_tell_deaths(one))
+        return None
+
+    def _check_start(self, one: RankSet) -> Happening | None:
+        dead = [member for member in one.members if member.closed]
+        if dead:
+            log = dead[0].read_log().strip().splitlines()[-15:]
+            detail = f"{_tell_deaths(one)} before its first test:\n" + "\n".join(log)
+            return Happening(event=Event.LOST, set=one, detail=detail)
+        if one.state is State.STARTING and all(member.ids is not None for member in one.members):
+            problems = compare_ids(self.plan.expected(), self.plan.known(), one.members)
+            if problems:
+                return Happening(event=Event.LOST, set=one, detail="; ".join(problems))
+            if not one.spare:
+                self.begin(one)
+            return None
+        if one.state is State.BEGINNING and all(member.begun is not None for member in one.members):
+            errors = [f"rank {member.rank}: {member.begun}" for member in one.members if member.begun]
+            if errors:
+                detail = f"the process group cannot be joined: {'; '.join(errors)}"
+                return Happening(event=Event.LOST, set=one, detail=detail)
+            one.move(State.IDLE)
+            return Happening(event=Event.READY, set=one)
+        if not one.spare and time.monotonic() - one.since > START_LIMIT:
+            one.ask_stacks(one.members, signal.SIGUSR1)
+            logs = "\n".join(member.read_log()[-2000:] for member in one.members)
+            detail = f"the ranks were not ready after {START_LIMIT:g} s:\n{logs}"
+            return Happening(event=Event.LOST, set=one, detail=detail)
+        return None
+
+    def _check_test(self, one: RankSet) -> Happening | None:
+        now = time.monotonic()
+        waiting = [member for member in one.members if member.answer is None]
+        if not waiting:
+            return Happening(event=Event.DONE, set=one)
+        dead = [member for member in waiting if member.closed]
+        alive = [member for member in waiting if not member.closed]
+        if one.grace_end is None and (dead or any(map(_not_passed, one.members))):
+            one.grace_end = now + (min(CRASH_GRACE, self.plan.grace) if dead else self.plan.grace)
+        elif dead and one.grace_end is not None:
+            one.grace_end = min(one.grace_end, now + CRASH_GRACE)
+        if not alive:
+            return Happening(event=Event.DONE, set=one)
+        if one.grace_end is not None and now >= one.grace_end:
+            one.ask_stacks(alive, signal.SIGUSR1)
+            words = "" if dead else f"grace of {self.plan.grace:g} s"
+            return Happening(event=Event.DONE, set=one, detail=words, graced=not dead)
+        if now - one.dispatched >= self.plan.test_limit:
+            one.ask_stacks([member for member in one.members if not member.closed], signal.SIGUSR1)
+            return Happening(event=Event.DONE, set=one, detail=f"test limit of {self.plan.test_limit:g} s")
+        return None
+
+    def _check_end(self, one: RankSet) -> Happening | None:
+        if all(member.closed for member in one.members):
+            return Happening(event=Event.ENDED, set=one, detail=_tell_deaths(one))
+        if time.monotonic() - one.since > END_LIMIT:
+            late = [member for member in one.members if not member.closed]
+            one.ask_stacks(late, signal.SIGUSR1)
+            ranks = ", ".join(str(member.rank) for member in late)
+            detail = f"rank {ranks} did not end within {END_LIMIT:g} s of its last test"
+            return Happening(event=Event.ENDED, set=one, detail=detail)
+        return None
+
+    def _next_deadline(self) -> float:
+        now = time.monotonic()
+        ends = [60.0]
+        for one in self.sets:
+            if one.state is State.BUSY:
+                ends.append(one.dispatched + self.plan.test_limit - now)
+                if one.grace_end is not None:
+                    ends.append(one.grace_end - now)
+        return min(ends)
+
+    def _spec(self, one: RankSet, member: Member, port: int) -> RankSpec:
+        shape = one.shape
+        world = shape.processes
+        environ = {
+            one.mark: "1", "RANK": str(member.rank), "LOCAL_RANK": str(member.rank), "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world), "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "LOCKGATE_RANK": str(member.rank), "LOCKGATE_DEVICES": ",".join(one.devices),
+        }  # fmt: skip
+        if shape.dynamic or world == 1:
+            # The test starts its own workers, or is alone: what it reads must not name a group that is not there.
+            for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
+                environ.pop(key)
+        if self.plan.masks_devices:
+            environ["CUDA_VISIBLE_DEVICES"] = ",".join(one.devices)
+        temp = self.plan.scratch / f"{one.name}-r{member.rank}"
+        return RankSpec(
+            set=one.name, rank=member.rank, world=world, address=self._address, token=self._token,
+            log=str(member.log), environ=environ, device=member.device,
+            arguments=(*self.plan.arguments, f"--basetemp={temp}"),
+            backend="" if shape.dynamic or world == 1 else self.plan.backend,
+            store=str(self.plan.scratch / f"{one.name}.store"), limit=self.plan.group_limit,
+        )  # fmt: skip
+
+
+def _not_passed(member: Member) -> bool:
+    """Whether a rank has answered with anything but a pass."""
+    if member.answer is None:
+        return False
+    reports = [report for report in member.answer["reports"] if report.get("outcome") != "passed"]
+    return bool(reports or member.answer["trouble"])
+
+
+def _tell_deaths(one: RankSet) -> str:
+    """Say which ranks ended otherwise than with code 0 after the end; "" when all is well."""
+    words = []
+    for member in one.members:
+        if not member.closed:
+            continue
+        how = member.read_death()
+        if member.ended is None or (member.process is not None and member.process.exitcode != 0):
+            words.append(f"rank {member.rank}: {how.removesuffix(' in the middle of a test')}")
+    return "; ".join(words)

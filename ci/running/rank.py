@@ -1,0 +1,107 @@
+"""One rank: a process that becomes a pytest session without a voice and does what the controller says.
+
+forked (or started by torchrun) -> session of its own, log, environment -> connect -> pytest ->
+collect, send ids -> begin (process group) -> run a test, answer, ... -> end
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from ci import process
+from ci.report.document import decode
+from ci.running.channel import connect
+from ci.running.rank_plugin import RankPlugin
+
+CONNECT_LIMIT = 30.0
+RAN = frozenset({0, 1, 5})
+"""pytest's answers that are no trouble of their own: the controller has judged every test."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSpec:
+    """What a rank must know: who it is, where the controller listens, what to run with.
+
+    `environ` is added to the environment; `store` is the file of a file store,
+    new for every set; `limit` is the process group's in seconds; `backend` is
+    "" for no process group.
+    """
+
+    set: str
+    rank: int
+    world: int
+    address: str
+    token: str
+    log: str
+    arguments: tuple[str, ...]
+    environ: Mapping[str, str]
+    backend: str
+    store: str
+    limit: float
+    device: str = ""
+    local: bool = True
+
+
+def run_rank(spec: RankSpec, *_inherited: object) -> NoReturn:
+    """Be a rank until the controller says end, or is gone; never returns."""
+    process.die_with_parent()
+    os.setsid()
+    redirect(Path(spec.log))
+    os.environ.update(spec.environ)
+    faulthandler.enable(file=sys.__stderr__ or 2, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True, chain=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to answer
+    channel = connect(spec.address, limit=CONNECT_LIMIT)
+    channel.send({"say": "hello", "set": spec.set, "rank": spec.rank, "token": spec.token, "pid": os.getpid()})
+    code = int(pytest.main([*spec.arguments], plugins=[RankPlugin(spec, channel)]))
+    channel.send({"say": "gone", "code": code})
+    # A forked process leaves without its exit handlers; tests and coverage count on them.
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no public name for it
+    sys.exit(0 if code in RAN else code)
+
+
+def redirect(log: Path) -> None:
+    """Send both output streams, on every level, to the end of the log; stdin is empty."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for number, source in ((0, empty), (1, target), (2, target)):
+        os.dup2(source, number)
+    os.close(target)
+    os.close(empty)
+    # The streams of the process that was forked may be closed or captured ones.
+    streams = {
+        "stdin": open(0, encoding="utf-8", closefd=False),  # noqa: SIM115 - they stay open
+        "stdout": open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False),  # noqa: SIM115
+        "stderr": open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False),  # noqa: SIM115
+    }
+    for name, stream in streams.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def main() -> NoReturn:
+    """Be the rank that torchrun started: the spec of the set comes on stdin's place, the number from torchrun."""
+    spec = decode(RankSpec, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), place="rank")
+    number = int(os.environ["RANK"])
+    own = {key: os.environ[key] for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    run_rank(replace(spec, rank=number, environ={**spec.environ, **own}, log=f"{spec.log}{number}.log"))
+
+
+def dump_spec(spec: RankSpec) -> str:
+    """Render as JSON, for ranks that are not forked."""
+    return json.dumps(asdict(spec))
+
+
+if __name__ == "__main__":
+    main()
