@@ -1,0 +1,29 @@
+"""An event that anybody can cause starts a job on a machine of our own.
+
+The code is ours, but an outsider decides when and how often the machine works,
+and hands it a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ci.trust.cells import Audit, Finding
+from ci.trust.rules.base import at_cell, machine, rule
+from ci.trust.trust import Severity, Trust
+
+ID = "outsider-on-self-hosted"
+
+
+def check(audit: Audit) -> Iterator[Finding]:
+    """Find outsiders' events that reach an exposed machine with code that is not theirs."""
+    for cell in audit.reachable():
+        if cell.row.outsider and cell.code is not Trust.UNTRUSTED and cell.runner.kind.exposed:
+            yield at_cell(
+                cell, rule=ID, severity=Severity.FAIL,
+                message=f"{cell.row.label}: anybody can start this job on {machine(cell)} ({cell.why})",
+                fix="ask who causes it (github.event.comment.author_association for a comment), or use a hosted machine",
+            )  # fmt: skip
+
+
+RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)
