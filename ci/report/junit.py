@@ -49,7 +49,7 @@ def _attributes(report: RunReport) -> dict[str, str]:
     failed_checks = sum(not check.passed for check in report.checks)
     end = report.finished or max((one.started + one.duration for one in report.results), default=report.started)
     return {
-        "name": f"lockgate {report.stage}",
+        "name": clean(f"lockgate {report.stage}"),
         "tests": str(len(report.results) + extra),
         "failures": str(totals[Outcome.FAILED.value] + failed_checks),
         "errors": str(sum(totals[outcome.value] for outcome in ERRORS) + len(report.infrastructure)),
@@ -96,7 +96,7 @@ def _add_case(suite: ET.Element, result: TestResult) -> None:
     elif result.outcome in ERRORS:
         ET.SubElement(case, "error", type=result.outcome.value, message=message).text = output or clean(result.reason)
     elif result.outcome is Outcome.SKIPPED:
-        kind = result.skip_class or "skip"
+        kind = clean(result.skip_class or "skip")
         ET.SubElement(case, "skipped", type=kind if result.declared else f"undeclared: {kind}", message=message)
     elif result.outcome is Outcome.XFAILED:
         ET.SubElement(case, "skipped", type="pytest.xfail", message=message)
