@@ -334,7 +334,7 @@ class NativeBuildExt(build_ext):
         run_tool([tools.cmake, "--build", str(folder), "--parallel", str(jobs)], environ, doing="building")
         self.build_folder = folder
         if options.sanitizer and self.in_tree:
-            print(f"the {options.sanitizer} sanitizer's build stays in {folder}")
+            sys.stdout.write(f"the {options.sanitizer} sanitizer's build stays in {folder}\n")
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / target.name, target)

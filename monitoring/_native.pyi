@@ -32,8 +32,11 @@ ITEM_BYTES: dict[str, int]
 """Bytes per element of each dtype that a slot may have; `monitoring.rows.ITEM_BYTES` repeats it."""
 
 def features() -> dict[str, Any]:
-    """What was built: `{"mode": "cpu"|"cuda", "sanitizer": ""|"thread"|"address", "cuda_archs": [80, 90],
-    "version": "0.1.0", "abi": 1, "compiler": "...", "hook_table_version": 1, "hook_table_digest": "..."}`."""
+    """Say what was built.
+
+    `{"mode": "cpu"|"cuda", "sanitizer": ""|"thread"|"address", "cuda_archs": [80, 90], "version": "0.1.0", "abi": 1,
+    "compiler": "...", "hook_table_version": 1, "hook_table_digest": "..."}`.
+    """
 
 def check_hook_table(version: int, digest: str) -> None:
     """Compare the hook table with the one the library was built for; `ImportError` when they differ.
@@ -43,7 +46,7 @@ def check_hook_table(version: int, digest: str) -> None:
     """
 
 def cuda_device_count() -> int:
-    """Number of CUDA devices; 0 in a CPU build and on a machine without a driver. Never raises."""
+    """Count the CUDA devices; 0 in a CPU build and on a machine without a driver. Never raises."""
 
 def cuda_status() -> str:
     """One sentence about CUDA: not built, no device (with the driver's reason), or the devices."""

@@ -23,6 +23,7 @@ class CallbackSink final : public Sink {
   Outcome send(const clickhouse::Block& block, Interrupt& interrupt) override;
   std::string target() const override { return "callback:" + name_; }
   void finish() override;
+  void drop_callbacks() override { finish(); }
 
  private:
   Outcome take_exception() const;

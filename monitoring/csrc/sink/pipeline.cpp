@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -67,6 +68,7 @@ void Pipeline::work() {
   spool_.adopt(message);
   if (!message.empty()) ring_.set_error(std::move(message));
   Batch batch;
+  std::optional<std::uint64_t> attempts_at_close;
   for (;;) {
     const bool due = ring_.wait(kTick);
     replay(kReplayedAtOnce);
@@ -82,7 +84,10 @@ void Pipeline::work() {
     }
     note_progress();
     if (!ring_.closing() || !ring_.empty()) continue;
-    if (spool_.empty() || out_of_time() || given_up()) return;
+    if (!attempts_at_close) attempts_at_close = attempts_;
+    if (spool_.empty() || out_of_time()) return;
+    // A sink that was given up has one more chance: it may have come back since the last attempt.
+    if (given_up() && attempts_ > *attempts_at_close) return;
     std::this_thread::sleep_until(interrupt_.limit(Deadline::at(backoff_.next())).when());
   }
 }
@@ -133,6 +138,7 @@ void Pipeline::send_or_spool(const clickhouse::Block& block) {
 }
 
 Outcome Pipeline::attempt(const clickhouse::Block& block) {
+  ++attempts_;
   Outcome outcome = sink_->send(block, interrupt_);
   reconnects_.store(sink_->reconnects(), std::memory_order_relaxed);
   if (outcome.verdict == Verdict::kRetry) {

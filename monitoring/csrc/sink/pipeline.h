@@ -51,6 +51,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   void lock_for_fork();
   void unlock_after_fork();
   void become_child() noexcept;
+  void drop_callbacks() { sink_->drop_callbacks(); }
 
  private:
   Pipeline(const PipelineSettings& settings, std::unique_ptr<Payload> payload, std::shared_ptr<Sink> sink);
@@ -78,6 +79,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   const bool copy_payloads_;  // so that the ring is free while a block is on its way
   Interrupt interrupt_;
   Backoff backoff_;
+  std::uint64_t attempts_ = 0;
 
   // What flush and close wait for; guarded by `progress_mutex_`.
   std::mutex progress_mutex_;

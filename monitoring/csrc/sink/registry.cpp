@@ -37,6 +37,7 @@ void Registry::close_all(double timeout) {
   {
     const std::lock_guard lock(mutex_);
     open = alive();
+    for (const auto& pipeline : buried_) pipeline->drop_callbacks();
   }
   const Deadline limit = Deadline::after(timeout);
   for (const auto& pipeline : open) pipeline->close(limit.milliseconds() / 1000.0);

@@ -37,6 +37,8 @@ class Sink {
   virtual std::uint64_t reconnects() const noexcept { return 0; }
   // No block will come any more; let go of connections and callbacks.
   virtual void finish() {}
+  // At the end of a forked child, where `finish` would touch the parent's descriptors.
+  virtual void drop_callbacks() {}
 };
 
 }  // namespace lockgate
