@@ -32,7 +32,7 @@ class CaptureWarning(UserWarning):
     """Something asked for was not captured: a site the model lacks, records lost, exceptions in hooks."""
 
 
-def watch(
+def watch(  # noqa: PLR0913 - what a user may say about a watch
     model: nn.Module,
     *,
     select: str | Iterable[str] = "hidden-states,logits",
@@ -120,7 +120,7 @@ class Monitor:
         self._points: tuple[Point, ...] = ()
         self._last = Stats()
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Monitor:  # noqa: PYI034 - typing.Self needs Python 3.11
         """Open the store, write the run's record, install the hooks."""
         self.open()
         return self
@@ -258,7 +258,7 @@ class Monitor:
 
 def _need_torch() -> None:
     try:
-        import torch
+        import torch  # noqa: F401
     except (ImportError, OSError) as error:  # OSError: a library that torch needs does not load
         raise MissingDependency(
             f"watching a model needs torch, which cannot be imported: {error}",

@@ -37,7 +37,7 @@ class AttentionTap:
         functions, masks = _interfaces()
         self.config = config
         self.active = True
-        self.below = config._attn_implementation or "eager"
+        self.below = config._attn_implementation or "eager"  # noqa: SLF001 - the configuration's only name for it
         self.base = base_implementation(self.below)
         self.name = f"{PREFIX}-{next(_numbers)}-{self.base}"
         self._records = dict(records)
@@ -45,7 +45,7 @@ class AttentionTap:
         type(functions).register(self.name, self)
         if masks is not None and self.below in masks:
             type(masks).register(self.name, masks[self.below])
-        config._attn_implementation = self.name
+        config._attn_implementation = self.name  # noqa: SLF001
 
     def __call__(
         self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any
@@ -68,12 +68,12 @@ class AttentionTap:
         """Stop looking; give the model its implementation back, unless another tap still lies on top."""
         functions, masks = _interfaces()
         self.active = False
-        top = _tap(functions, self.config._attn_implementation)
+        top = _tap(functions, self.config._attn_implementation)  # noqa: SLF001
         while top is not None and not top.active:
-            self.config._attn_implementation = top.below
+            self.config._attn_implementation = top.below  # noqa: SLF001
             for interface in (functions, masks):
                 if interface is not None:
-                    interface._global_mapping.pop(top.name, None)
+                    interface._global_mapping.pop(top.name, None)  # noqa: SLF001 - there is no way to unregister
             top = _tap(functions, top.below)
 
 

@@ -138,7 +138,7 @@ def ring_options(policy: Policy) -> dict[str, Any]:
     }
 
 
-def begin_record(
+def begin_record(  # noqa: PLR0913 - the columns of a run's record
     planned: Planned,
     model: nn.Module,
     *,

@@ -112,7 +112,7 @@ def by_token(tensor: torch.Tensor, extent: Extent) -> Laid:
 def by_head(head_dim: int) -> View:
     """[b, q, heads * d] (or already split) as [b, q, heads, d]."""
 
-    def view(tensor: torch.Tensor, extent: Extent) -> Laid:
+    def view(tensor: torch.Tensor, extent: Extent) -> Laid:  # noqa: ARG001 - every view takes the extent
         tensor = solid(tensor)
         batch, columns = tensor.shape[:2]
         return Laid(tensor, (batch, columns, tensor.numel() // max(1, batch * columns * head_dim), head_dim), 1, 0)
@@ -130,7 +130,7 @@ def part_by_head(part: int, parts: int, head_dim: int) -> View:
     return view
 
 
-def query_by_head(tensor: torch.Tensor, extent: Extent) -> Laid:
+def query_by_head(tensor: torch.Tensor, extent: Extent) -> Laid:  # noqa: ARG001 - every view takes the extent
     """[b, heads, q, d] as [b, q, heads, d]."""
     tensor = solid(tensor.transpose(1, 2))
     return Laid(tensor, tensor.shape, 1, 0)
@@ -149,7 +149,7 @@ def flat_tokens(tensor: torch.Tensor, extent: Extent) -> Laid:
     return Laid(tensor, (extent.batch, extent.columns, tensor.numel() // max(1, extent.batch * extent.columns)), 1, 0)
 
 
-def square(tensor: torch.Tensor, extent: Extent) -> Laid:
+def square(tensor: torch.Tensor, extent: Extent) -> Laid:  # noqa: ARG001 - every view takes the extent
     """[b, heads, q, kv] as it is."""
     tensor = solid(tensor)
     return Laid(tensor, tensor.shape, 2, 0)
@@ -163,7 +163,7 @@ def last_columns(tensor: torch.Tensor, extent: Extent) -> Laid:
     return Laid(tensor, tensor.shape, 1, extent.columns - tensor.shape[1])
 
 
-def whole(tensor: torch.Tensor, extent: Extent) -> Laid:
+def whole(tensor: torch.Tensor, extent: Extent) -> Laid:  # noqa: ARG001 - every view takes the extent
     """Any tensor, as one row."""
     tensor = solid(tensor)
     return Laid(tensor, tensor.shape, WHOLE, 0)

@@ -38,7 +38,7 @@ class Family:
 EAGER = 'load the model with attn_implementation="eager"'
 
 
-def point(
+def point(  # noqa: PLR0913 - a row of a family's table
     site: str,
     layer: int,
     module: nn.Module,

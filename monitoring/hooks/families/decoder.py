@@ -28,7 +28,7 @@ def decoder_points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:
     yield point("final_ln", NO_LAYER, decoder.norm)
 
 
-def decoder_unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:
+def decoder_unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:  # noqa: ARG001 - a family's signature
     """Say what the configured attention hides."""
     return hidden_by_attention(model)
 

@@ -34,7 +34,7 @@ def module_points(model: nn.Module, globs: tuple[str, ...]) -> Iterator[Point]:
         yield Point(name=MODULE_PREFIX + name, layer=NO_LAYER, module=module, source=Source.OUTPUT, view=whole)
 
 
-def points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:
+def points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:  # noqa: ARG001 - a family's signature
     """Give tokens, embeddings and logits of a Hugging Face language model; nothing for other modules."""
     if not hasattr(model, "config") or not hasattr(model, "get_input_embeddings"):
         return

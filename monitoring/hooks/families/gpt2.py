@@ -21,7 +21,7 @@ from monitoring.hooks.points import Point, Source, by_head, part_by_head, square
 from monitoring.rows import NO_LAYER
 
 
-def points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:
+def points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:  # noqa: ARG001 - GPT-2 has no rotary positions
     """Give every site of a GPT-2 model."""
     decoder: Any = backbone(model)
     yield from token_points(model)
@@ -50,7 +50,7 @@ def _block_points(layer: int, block: Any) -> Iterator[Point]:
     yield point("mlp_out", layer, block.mlp)
 
 
-def unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:
+def unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:  # noqa: ARG001 - a family's signature
     """Say what the configured attention hides."""
     hidden = hidden_by_attention(model)
     if not hidden and getattr(getattr(model, "config", None), "reorder_and_upcast_attn", False):
