@@ -6,11 +6,13 @@ a failure. Blame goes to a crash before a hang before a failure.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ci.report.model import Outcome
 
+MOST_DETAIL = 200
 AGREED = (Outcome.PASSED, Outcome.SKIPPED, Outcome.XFAILED)
 
 
@@ -44,8 +46,8 @@ class RankAnswer:
 
     @property
     def detail(self) -> str:
-        """Give why it did not pass."""
-        return self.died or self.trouble or self.reason
+        """Give why it did not pass, in one line that can be read at a glance."""
+        return textwrap.shorten(self.died or self.trouble or self.reason, MOST_DETAIL, placeholder=" ...")
 
     def describe(self) -> str:
         """Say it in words: `rank 1 failed: assert 1 == 2`."""

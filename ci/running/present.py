@@ -36,7 +36,7 @@ class RankFailure(TerminalRepr):
         tw.line(self.reason, red=True)
         for headline, text in self.parts:
             if text.strip():
-                tw.sep("-", headline)
+                tw.sep("-", headline.partition(":")[0])
                 tw.line(text.rstrip())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -57,6 +58,8 @@ def run_rank(spec: RankSpec, *_inherited: object) -> NoReturn:
     """Be a rank until the controller says end, or is gone; never returns."""
     process.die_with_parent()
     os.setsid()
+    # What the server imported lives for ever: the collector need not walk it, nor unshare its pages, in every rank.
+    gc.freeze()
     redirect(Path(spec.log))
     os.environ.update(spec.environ)
     faulthandler.enable(file=sys.__stderr__ or 2, all_threads=True)

@@ -93,6 +93,8 @@ class RankPlugin:
                 break
         else:
             os._exit(0)  # the controller is gone: nobody waits for teardowns, and they might hang
+        # Without a reporter no plugin writes its summary: nobody reads it here, and some import much for it.
+        session.config.pluginmanager.unregister(name="terminalreporter")
         return True
 
     def run(self, session: pytest.Session, message: Message) -> Message:

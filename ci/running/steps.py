@@ -55,7 +55,7 @@ class Run:
         try:
             reasons, planned = self._do_steps()
         except CiError as error:
-            self._close(error.exit_code, [error.message])
+            self._close(error.exit_code, [error.message.splitlines()[0].rstrip(":")])
             raise
         except KeyboardInterrupt:
             self._close(INTERRUPTED, ["interrupted"])
