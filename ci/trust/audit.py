@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ci.trust.cells import Audit, Finding
 from ci.trust.events import build_rows
@@ -107,7 +107,3 @@ def _openings(result: Result) -> list[Opening]:
             found.append(Opening(who=who, what="runs its own code beside a token that writes", place=place))
     return found
 
-
-def replace_today(finding: Finding, severity: Severity) -> Finding:
-    """Give a finding another severity."""
-    return replace(finding, severity=severity)

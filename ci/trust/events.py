@@ -352,10 +352,14 @@ def _release_row(repo: Repo) -> Row:
 def _other_row(repo: Repo, name: str) -> Row:
     outside = name in OUTSIDER_EVENTS
     start = _default_variant(repo, name, {}, actor=payloads.OUTSIDER if outside else None)
-    rest = opaque(f"the payload of {name}", taints=(ATTACKER,) if outside else (), truthy=False)
     event = start.github["event"]
     assert isinstance(event, dict)
-    context = {**start.github, "event": OpenObject(event, rest=rest)}
+    known: dict[str, Value] = {**event}
+    if name.startswith("discussion"):
+        known["discussion"] = payloads.issue(repo, fork=None)
+        known["comment"] = payloads.comment(repo, "NONE")
+    rest = opaque(f"the payload of {name}", taints=(ATTACKER,) if name == "gollum" else (), truthy=False)
+    context = {**start.github, "event": OpenObject(known, rest=rest)}
     return Row(
         id=name, label=name, variants=(replace(start, github=context),), code=Trust.TRUSTED, outsider=outside,
         cache="default", cache_writes=not outside,

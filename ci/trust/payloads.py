@@ -77,7 +77,9 @@ def repository(repo: Repo, *, fork: bool = False) -> OpenObject:
         "html_url": f"https://github.com/{full}", "clone_url": f"https://github.com/{full}.git",
         "ssh_url": f"git@github.com:{full}.git",
     }  # fmt: skip
-    return OpenObject(items, rest=opaque("the repository's payload", truthy=False, taints=(ATTACKER,) if fork else ()))
+    if fork:
+        items |= {key: attacker_text(f"the fork's {key}") for key in ("description", "homepage", "default_branch")}
+    return OpenObject(items, rest=opaque("the repository's payload", truthy=False))
 
 
 def labels(names: tuple[str, ...]) -> list[Value]:
@@ -111,7 +113,7 @@ def pull_request(repo: Repo, pull: PullRequest) -> OpenObject:
             "user": None if pull.deleted else login(owner, repo),
             "label": opaque("the head's label", taints=taints),
         },
-        rest=opaque("the head's payload", truthy=False, taints=(*taints, PR_HEAD)),
+        rest=opaque("the head's payload", truthy=False, taints=(PR_HEAD,)),
     )  # fmt: skip
     base = OpenObject(
         {"ref": base_branch(repo, pull), "repo": repository(repo), "sha": opaque("the base commit"), "user": login(repo.owner, repo)},
@@ -126,7 +128,7 @@ def pull_request(repo: Repo, pull: PullRequest) -> OpenObject:
         "merge_commit_sha": head_commit(), "html_url": f"https://github.com/{repo.full_name}/pull/7",
         "head_ref": None,
     }  # fmt: skip
-    return OpenObject(items, rest=opaque("the pull request's payload", truthy=False, taints=taints))
+    return OpenObject(items, rest=opaque("the pull request's payload", truthy=False))
 
 
 def _insider_text(what: str, *, never: tuple[str, ...] = ()) -> Unknown:
@@ -157,18 +159,19 @@ def issue(repo: Repo, *, fork: bool | None, names: tuple[str, ...] = ()) -> Open
             {"url": f"https://api.github.com/repos/{repo.full_name}/pulls/7"}, rest=opaque("the pull request's links"),
         ),
     }  # fmt: skip
-    return OpenObject(items, rest=opaque("the issue's payload", truthy=False, taints=(ATTACKER,)))
+    return OpenObject(items, rest=opaque("the issue's payload", truthy=False))
 
 
 def comment(repo: Repo, role: str) -> OpenObject:
     """Make a comment or a review by somebody of a role."""
     inside = role in INSIDE_ROLES
+    free = _insider_text if inside else attacker_text
     items: dict[str, Value] = {
-        "body": _insider_text("the comment") if inside else attacker_text("the comment"),
+        "body": free("the comment"), "diff_hunk": free("the commented lines"), "path": free("the commented path"),
         "author_association": role, "user": insider("the commenter") if inside else login(OUTSIDER, repo),
         "state": Unknown(reason="the reviewer chooses the state", options=("approved", "commented", "changes_requested")),
     }  # fmt: skip
-    return OpenObject(items, rest=opaque("the comment's payload", truthy=False, taints=() if inside else (ATTACKER,)))
+    return OpenObject(items, rest=opaque("the comment's payload", truthy=False))
 
 
 def workflow_run(repo: Repo, *, event: str, fork: bool, head_branch: Value, conclusion: str, name: str) -> OpenObject:
@@ -187,11 +190,12 @@ def workflow_run(repo: Repo, *, event: str, fork: bool, head_branch: Value, conc
         "actor": login(OUTSIDER, repo) if fork else insider("the actor"),
         "triggering_actor": login(OUTSIDER, repo) if fork else insider("the actor"),
         "head_commit": OpenObject(
-            {"message": opaque("the commit message", taints=taints), "id": head}, rest=opaque("the head commit", taints=taints)
+            {"message": opaque("the commit message", taints=taints), "author": opaque("the commit's author", taints=taints), "id": head},
+            rest=opaque("the head commit"),
         ),
         "artifacts_url": opaque("the run's artifacts", taints=(RUN_ARTIFACT,)),
     }  # fmt: skip
-    return OpenObject(items, rest=opaque("the run's payload", truthy=False, taints=(*taints, PR_HEAD)))
+    return OpenObject(items, rest=opaque("the run's payload", truthy=False))
 
 
 def github(repo: Repo, items: Mapping[str, Value]) -> dict[str, Value]:

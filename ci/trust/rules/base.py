@@ -28,9 +28,13 @@ def at_cell(
     cell: Cell, *, rule: str, severity: Severity, message: str, fix: str, line: int = 0, every_event: bool = False
 ) -> Finding:
     """Make a finding about a cell; `every_event` for what does not depend on the event."""
+    here = cell.owner is cell.workflow
+    place = line or cell.line
+    root = cell.workflow.jobs.get(cell.name.partition(" / ")[0].partition(" (")[0], cell.job)
     return Finding(
         rule=rule, severity=severity, workflow=cell.workflow.path, job=cell.name,
-        event=None if every_event else cell.row.id, line=line or cell.line, message=message, fix=fix,
+        event=None if every_event else cell.row.id, line=place if here else root.line,
+        message=message if here else f"{message} [{cell.owner.path}, line {place}]", fix=fix,
     )  # fmt: skip
 
 

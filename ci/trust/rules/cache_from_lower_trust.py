@@ -1,7 +1,8 @@
 """A job with less trusted code saves caches that every other job restores.
 
 Caches of the default branch are read by all. Outsiders' code needs no step for
-it: any process of a job may save where the job may.
+it: any process of a job may save where the job may. Code that somebody with
+write access chose only warns.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ def check(audit: Audit) -> Iterator[Finding]:
         saver = next((view for view in cell.views if saves(view)), None)
         if cell.code is not Trust.UNTRUSTED and saver is None:
             continue
+        chosen = cell.code.rank >= Trust.VETTED.rank
         yield at_cell(
-            cell, rule=ID, severity=Severity.FAIL,
+            cell, rule=ID, severity=Severity.WARN if chosen else Severity.FAIL,
             message=f"{cell.row.label}: {cell.code} code {_how(saver)} in the default branch's caches, which trusted jobs restore",
             fix="set `cache-mode: read` (or none) on the job, or restore only (actions/cache/restore)",
             line=saver.step.line if saver and saver.path == cell.owner.path else _source_line(cell),

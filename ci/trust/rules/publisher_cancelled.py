@@ -15,7 +15,7 @@ from ci.trust.trust import Severity
 from ci.trust.values import Unknown, options_of, text_of, truth
 
 ID = "publisher-cancelled"
-PUBLISHING_SCOPES = frozenset({"contents", "packages", "pages", "actions", "deployments", "id-token", "attestations", "all"})
+PUBLISHING_SCOPES = frozenset({"contents", "packages", "pages", "actions", "deployments", "attestations"})
 PUBLISHES = re.compile(
     r"\btwine\s+upload\b|\bgh\s+release\s+(?:create|upload)\b|\bdocker\s+push\b|\bmanifest\s+publish\b|\bgit\s+push\b"
     r"|\buv\s+publish\b|\bnpm\s+publish\b|\bgh\s+cache\b",
@@ -25,25 +25,27 @@ EVENTS = ("push:default", "schedule", "dispatch:default", "push:tag", "release")
 
 
 def check(audit: Audit) -> Iterator[Finding]:
-    """Find publishers in a group that another run of the default branch cancels."""
+    """Find publishers in a group that a later push to the default branch cancels, once for each job."""
+    pushes = [use for use in audit.groups if use.row.id == "push:default" and use.cancels is not False]
+    seen: set[tuple[str, str]] = set()
     for cell in audit.reachable():
-        if cell.row.id not in EVENTS or not publishes(cell):
+        if cell.row.id not in EVENTS or (cell.workflow.path, cell.name) in seen or not publishes(cell):
             continue
-        uses = [use for use in audit.groups if use.workflow is cell.workflow and use.row.id == cell.row.id and use.job in ("", cell.name)]
-        for use in uses:
-            rival = next((other for other in audit.groups if other.row.id in EVENTS and other.cancels is not False and _same_group(use, other)), None)
-            if rival is not None:
+        mine = [use for use in audit.groups if use.workflow is cell.workflow and use.row.id == cell.row.id and use.job in ("", cell.name)]
+        for use in mine:
+            if any(_same_group(use, push) for push in pushes):
+                seen.add((cell.workflow.path, cell.name))
                 yield Finding(
                     rule=ID, severity=Severity.WARN, workflow=cell.workflow.path, job=cell.name, event=cell.row.id, line=use.declared.line,
-                    message=f"the publisher is in the group {use.declared.group}, which a later {rival.row.label} cancels",
+                    message=f"the publisher is in the group {use.declared.group}, which a later push to {audit.repo.default_branch} cancels",
                     fix="set cancel-in-progress: false, or give the publisher a group of its own",
                 )  # fmt: skip
                 break
 
 
 def publishes(cell: Cell) -> bool:
-    """Tell whether a job publishes: by what its declared token writes, or by what its steps do."""
-    if any(scope in PUBLISHING_SCOPES for scope in writes(cell.token)):
+    """Tell whether a job publishes: by what the job itself declares to write, or by what its steps do."""
+    if cell.job.permissions is not None and any(scope in PUBLISHING_SCOPES for scope in writes(cell.token)):
         return True
     for view in cell.views:
         if view.action in ACTIONS or (view.step.run is not None and PUBLISHES.search(view.step.run.text)):

@@ -19,7 +19,7 @@ ID = "shared-concurrency"
 
 def check(audit: Audit) -> Iterator[Finding]:
     """Find outsiders' entries into groups that trusted runs use."""
-    trusted = [use for use in audit.groups if not use.row.outsider and use.code is Trust.TRUSTED and not use.row.id.startswith("workflow-run")]
+    trusted = [use for use in audit.groups if is_victim(use)]
     for use in audit.groups:
         if not use.row.outsider:
             continue
@@ -34,6 +34,11 @@ def check(audit: Audit) -> Iterator[Finding]:
             fix="put what only trusted runs have into the group, such as github.ref (an outsider's is refs/pull/N/merge) "
             "or github.event_name",
         )  # fmt: skip
+
+
+def is_victim(use: GroupUse) -> bool:
+    """Tell whether a run is one that outsiders must not end: of no pull request, or of a vetted mirror."""
+    return use.row.head is None and use.row.code is Trust.TRUSTED and not use.row.outsider or use.row.id.startswith("mirror:")
 
 
 def may_meet(left: Value, right: Value) -> bool:
@@ -92,11 +97,6 @@ def _parts_meet(left: Value, right: Value) -> bool:
     if isinstance(left, str) and isinstance(right, str):
         return fold(left) == fold(right)
     return isinstance(left, Unknown) and isinstance(right, Unknown) and (ATTACKER in left.taints or left.reason == right.reason)
-
-
-def describe(use: GroupUse) -> str:
-    """Name an entry into a group."""
-    return f"{use.workflow.path}: {use.job or 'the workflow'}"
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)
