@@ -255,12 +255,19 @@ def mend_order(schedule: Schedule, size: int, *, target: float) -> Schedule:
 def lower_bound(tasks: Collection[Task], size: int) -> float:
     """Give a time in seconds that no schedule can beat.
 
-    The most of: all device-seconds over the pool, the longest task, and the sum
-    of tasks wider than half the pool, of which no two can run at once.
+    The most of: all device-seconds over the pool; the sum of tasks wider than half
+    the pool, of which no two can run at once; and for each width the longest task
+    with all those too wide to run beside it (at least the longest task).
     """
     fitting = [task for task in tasks if task.width <= size]
-    return max(
+    bound = max(
         sum(task.area for task in fitting) / size,
-        max((task.duration for task in fitting), default=0.0),
         sum(task.duration for task in fitting if 2 * task.width > size),
     )
+    longest: dict[int, float] = {}
+    for task in fitting:
+        longest[task.width] = max(longest.get(task.width, 0.0), task.duration)
+    for width, duration in longest.items():
+        beside = sum(task.duration for task in fitting if task.width > size - width) if 2 * width <= size else 0.0
+        bound = max(bound, duration + beside)
+    return bound

@@ -109,11 +109,12 @@ class View:
     tell: bool = True
     _done: threading.Event = field(default_factory=threading.Event)
     _last: float = 0.0
+    _broken: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def line(self, text: str) -> None:
         """Print a line above the lanes, with no markup read into it."""
-        self.console.print(text, markup=False, highlight=False)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def update(self) -> None:
         """Take in what is new in the logs and show it; called by the thread, and once more at the end."""
@@ -134,11 +135,17 @@ class View:
     def follow(self) -> None:
         """Update until `finish`."""
         while not self._done.wait(REFRESH):
-            try:
-                self.update()
-            except Exception as error:  # noqa: BLE001 - a thread's border: the run must not lose its view unseen
-                self.line(f"the live view has ended: {type(error).__name__}: {error}")
-                return
+            self.try_update()
+
+    def try_update(self) -> None:
+        """Update; a view that fails says so and shows nothing more, and the run goes on."""
+        if self._broken:
+            return
+        try:
+            self.update()
+        except Exception as error:  # noqa: BLE001 - a thread's border: the run must not lose its view unseen
+            self._broken = True
+            self.line(f"the live view has ended: {type(error).__name__}: {error}")
 
     def finish(self) -> None:
         """End the thread's loop."""
@@ -183,4 +190,4 @@ def open_view(
         finally:
             view.finish()
             thread.join(timeout=5)
-            view.update()
+            view.try_update()
