@@ -51,8 +51,9 @@ class Output:
         """Write to this process's own streams, as its environment says."""
         environ = os.environ
         return cls(
-            stdout=Console(soft_wrap=not sys.stdout.isatty()),
-            stderr=Console(stderr=True, soft_wrap=not sys.stderr.isatty()),
+            # Without emoji: rich would turn `:end:` in a test id into a picture, even where markup is off.
+            stdout=Console(soft_wrap=not sys.stdout.isatty(), emoji=False),
+            stderr=Console(stderr=True, soft_wrap=not sys.stderr.isatty(), emoji=False),
             github_output=_path(environ, "GITHUB_OUTPUT"),
             github_summary=_path(environ, "GITHUB_STEP_SUMMARY"),
             github_actions=environ.get("GITHUB_ACTIONS") == "true",

@@ -41,6 +41,21 @@ VARIABLES: tuple[Variable, ...] = (
         reader="the recording plugin",
         meaning="the stage being recorded; set by `--record`",
     ),
+    Variable(
+        name="LOCKGATE_LOCK_DIR",
+        reader="`lockgate run`",
+        meaning="folder of the machine-wide device locks; containers that share GPUs must share it",
+    ),
+    Variable(
+        name="LOCKGATE_HELD_DEVICES",
+        reader="`lockgate run`",
+        meaning="devices that the run above holds; set for ranks, so that a run inside a run does not wait for them",
+    ),
+    Variable(
+        name="LOCKGATE_VERIFY",
+        reader="`lockgate run`",
+        meaning="`shallow`: no kernel and no all-reduce is tried, for suites that use GPUs without torch",
+    ),
     Variable(name="GITHUB_OUTPUT", reader="`lockgate`", meaning="file for a job's outputs; set by the workflow runner"),
     Variable(
         name="GITHUB_STEP_SUMMARY", reader="`lockgate`", meaning="file for a job's summary; set by the workflow runner"

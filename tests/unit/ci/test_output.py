@@ -62,6 +62,11 @@ def test_annotations_appear_only_in_a_workflow_job(tmp_path):
     assert "::" not in quiet.stderr.file.getvalue()
 
 
+def test_a_test_id_with_colons_is_no_emoji(capsys):
+    Output.for_process().line("tests/test_x.py::y:end:z")
+    assert capsys.readouterr().out == "tests/test_x.py::y:end:z\n"
+
+
 def test_a_file_that_cannot_be_written_is_a_report_error(tmp_path):
     with pytest.raises(ReportError, match="cannot append"):
         make(tmp_path, github_output=tmp_path / "no" / "o").set_outputs({"a": "b"})
