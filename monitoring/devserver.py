@@ -34,7 +34,7 @@ SEARCH_ALSO = "/usr/sbin:/usr/local/sbin"
 """Debian installs the server where a person's PATH often does not lead."""
 
 START_LIMIT = 30.0
-STOP_LIMIT = 10.0
+STOP_LIMIT = 5.0
 ATTEMPTS = 3
 """Free ports are found, then used: another process may take one in between."""
 
@@ -193,7 +193,7 @@ def render_config(folder: Path, *, http_port: int, tcp_port: int) -> str:
   <mark_cache_size>67108864</mark_cache_size>
   <uncompressed_cache_size>0</uncompressed_cache_size>
   <max_concurrent_queries>100</max_concurrent_queries>
-  <keep_alive_timeout>10</keep_alive_timeout>
+  <keep_alive_timeout>3</keep_alive_timeout>
   <timezone>UTC</timezone>
 </yandex>
 """

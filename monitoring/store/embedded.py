@@ -273,7 +273,7 @@ def engine_error(text: str, *, folder: Path, number: int = 0) -> StoreError:
     match = FAULT.search(message)
     hint = HINTS.get(int(match.group(1)), "") if match else ""
     if any(word in message for word in ("No space left", "NOT_ENOUGH_SPACE", "errno: 28", "errno: 27", "File too large")):
-        return StoreError(f"the disk of {folder} is full: {message}", hint="free space, or prune runs: python -m monitoring prune")
+        return StoreError(f"the disk of {folder} is full: {message}", hint="free space there: even removing runs needs some")
     return StoreError(f"{folder}: {message}", hint=hint_of(number) or hint)
 
 

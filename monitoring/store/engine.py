@@ -20,13 +20,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ GREETING, STATEMENT, INSERT, GOODBYE = b"H", b"Q", b"I", b"B"
 SOCKET = "engine.sock"
 LOCK = "engine.lock"
 DATA = "engine"
+
+PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 BUSY = 75
 """Exit code: another engine has the folder (the client connects to that one)."""
@@ -70,12 +75,27 @@ def call(link: socket.socket, operation: bytes, sql: bytes = b"", data: bytes | 
     return status, receive(link, size)
 
 
-class Engine:
-    """Serves one chDB session to clients, one thread each, until the last has gone."""
+@contextmanager
+def block_file(data: bytearray) -> Iterator[str]:
+    """Give the path of a file that holds `data`: in memory where the system can."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("block"), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            yield f"/proc/self/fd/{stream.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as stream:
+            stream.write(data)
+            stream.flush()
+            yield stream.name
 
-    def __init__(self, session: Any, listener: socket.socket) -> None:
-        """Take over the session and the listening socket."""
-        self._session = session
+
+class Engine:
+    """Serves one chDB folder to clients, one thread and one session each, until the last has gone."""
+
+    def __init__(self, open_session: Callable[[], Any], listener: socket.socket) -> None:
+        """Take over the listening socket; `open_session` is cheap while another session is open."""
+        self._open_session = open_session
         self._listener = listener
         self._clients = 0
         self._goodbyes: list[socket.socket] = []
@@ -111,6 +131,7 @@ class Engine:
 
     def _serve_one(self, link: socket.socket) -> None:
         goodbye = False
+        session = self._open_session()
         try:
             while not goodbye:
                 operation, sql_size, data_size = REQUEST.unpack(receive(link, REQUEST.size))
@@ -120,25 +141,27 @@ class Engine:
                 if goodbye:
                     break
                 try:
-                    status, content = OK, self._run(operation, sql, data)
+                    status, content = OK, self._run(session, operation, sql, data)
                 except Exception as error:  # noqa: BLE001 - whatever chDB raises is the client's answer
                     status, content = FAULT, str(error).encode("utf-8", "replace")
                 link.sendall(ANSWER.pack(status, len(content)))
                 link.sendall(content)
         except OSError:
             pass  # the client ended without a goodbye
+        session.close()
         self._leave(link, goodbye=goodbye)
 
-    def _run(self, operation: bytes, sql: str, data: bytearray) -> bytes:
+    def _run(self, session: Any, operation: bytes, sql: str, data: bytearray) -> bytes:
         if operation == GREETING:
             return b""
         if operation == STATEMENT:
-            return bytes(self._session.query(sql, "Native").bytes())
+            return bytes(session.query(sql, "Native").bytes())
         if operation != INSERT:
             raise ValueError(f"unknown operation {operation!r}")
-        with self._session.send_insert(sql, "Native") as stream:
-            stream.append(bytes(data))
-            stream.finish()
+        columns = sql[sql.index("(") + 1 : sql.index(")")]
+        with block_file(data) as path:
+            # Not `send_insert`: on a full disk it reports success and stores nothing (chDB 4.4).
+            session.query(f"{sql} SELECT {columns} FROM file('{path}', 'Native')", "Native")
         return b""
 
     def _leave(self, link: socket.socket, *, goodbye: bool) -> None:
@@ -167,6 +190,26 @@ def say(**values: object) -> None:
     os.close(null)
 
 
+def plain_path(folder: Path) -> tuple[Path, Path | None]:
+    """Give a path of plain characters to `folder`, and the temporary folder to remove after use, if one was made.
+
+    chDB takes its path for a URL with parameters: a `?` or `#` in it would lead elsewhere.
+    """
+    if PLAIN.fullmatch(str(folder)):
+        return folder, None
+    made = Path(tempfile.mkdtemp(prefix="lockgate-engine-"))
+    (made / "store").symlink_to(folder)
+    return made / "store", made
+
+
+def remove_link(made: Path | None) -> None:
+    """Remove the temporary folder of `plain_path` with its link."""
+    if made is not None:
+        with suppress(OSError):
+            (made / "store").unlink()
+            made.rmdir()
+
+
 def main(folder: Path) -> int:
     """Serve `folder` until the last client leaves."""
     for number in (signal.SIGINT, signal.SIGXFSZ, signal.SIGPIPE):
@@ -182,24 +225,30 @@ def main(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return BUSY
+    made = None
     try:
         from chdb.session import Session
 
-        session = Session(str(Path.cwd() / DATA))
         with suppress(FileNotFoundError):
             os.unlink(SOCKET)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(SOCKET)
+        folder = Path.cwd()
+        place, made = plain_path(folder)
+        os.chdir("/")  # chDB reads the working directory, too, as if it were a URL
+        session = Session(str(place / DATA))
         listener.listen(64)
     except BaseException as error:  # noqa: BLE001 - reported to the process that waits for us
+        remove_link(made)
         say(error=str(error).split("Stack trace")[0][:600], code=getattr(error, "errno", 0) or 0)
         return FAILED
     say(up=True)
-    engine = Engine(session, listener)
+    engine = Engine(lambda: Session(str(place / DATA)), listener)
     engine.serve()
     session.close()
     with suppress(OSError):
-        os.unlink(SOCKET)
+        (folder / SOCKET).unlink()
+    remove_link(made)
     # Whoever waits for our goodbye may start the next engine at once.
     fcntl.flock(lock, fcntl.LOCK_UN)
     engine.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -236,3 +237,92 @@ def push_rows(ring: Any, count: int, *, size: int = 4, first: int = 0) -> list[t
 @pytest.fixture(name="push_rows")
 def push_rows_fixture() -> Callable[..., Any]:
     return push_rows
+
+
+class Proxy:
+    """A TCP proxy in front of a server, which can be made to fail.
+
+    `mode`: "pass"; "refuse" closes every new connection; "stall" swallows all;
+    "cut" ends a connection after `after` bytes of a request; "mute" lets the
+    request through and ends the connection instead of answering.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.mode, self.after = "pass", 0
+        self.connections = 0
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._pumps: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def break_connections(self) -> None:
+        """End every connection there is."""
+        for link in self._open:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.break_connections()
+        self._thread.join()
+        for thread in self._pumps:
+            thread.join()
+        for link in self._open:
+            link.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.connections += 1
+                if self.mode == "refuse":
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._open += [client, server]
+                for source, sink, answers in ((client, server, False), (server, client, True)):
+                    pump = threading.Thread(target=self._pump, args=(source, sink), kwargs={"answers": answers})
+                    pump.start()
+                    self._pumps.append(pump)
+
+    def _pump(self, source: socket.socket, sink: socket.socket, *, answers: bool) -> None:
+        seen = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                seen += len(data)
+                if self.mode == "stall":
+                    continue
+                if self.mode == "cut" and not answers and seen > self.after:
+                    sink.sendall(data[: max(0, len(data) - (seen - self.after))])
+                    break
+                if self.mode == "mute" and answers:
+                    break
+                sink.sendall(data)
+        for link in (source, sink):
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxied_server(old_server: devserver.ServerInfo) -> Iterator[tuple[Proxy, str]]:
+    """Give a proxy in front of the old server, and the store URL that leads through it."""
+    proxy = Proxy(old_server.http_port)
+    yield proxy, f"clickhouse://127.0.0.1:{proxy.port}/default?table=t{uuid.uuid4().hex}&timeout=3"
+    proxy.close()
+
+
+@pytest.fixture
+def opening() -> Iterator[Callable[[Any], Any]]:
+    """Open stores that are closed when the test ends, however it ends."""
+    with contextlib.ExitStack() as stack:
+
+        def open_it(url: Any) -> Any:
+            store = open_store(url)
+            stack.callback(store.close)
+            return store
+
+        yield open_it

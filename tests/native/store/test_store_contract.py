@@ -17,7 +17,7 @@ from monitoring.store import sql as sql_module
 pytestmark = pytest.mark.native_backend
 
 MakeRows = Callable[..., list[CaptureRow]]
-STRANGE = "it's \\ a \"run\"\n\0\t\u00e9\U0001f600; DROP TABLE captures --"
+STRANGE = 'it\'s \\ a "run"\n\0\t\u00e9\U0001f600; DROP TABLE captures --'
 
 
 def by_seq(rows: Any) -> list[CaptureRow]:
@@ -111,7 +111,9 @@ def test_run_records(store: Store) -> None:
         run_id=STRANGE, model_id="m", shard_count=2, started_at=5, expected=(("resid_pre", 0), ("final_ln", -1)),
         details={"family": "gpt2 'x'"}, updated_at=10,
     )  # fmt: skip
-    closed = replace(first, state=CLOSED, seq_end=9, accepted=9, written=8, dropped=1, losses={"oldest": 1}, updated_at=11)
+    closed = replace(
+        first, state=CLOSED, seq_end=9, accepted=9, written=8, dropped=1, losses={"oldest": 1}, updated_at=11
+    )
     other = RunRecord(run_id="b", started_at=1, updated_at=1)
     for record in (first, closed, replace(first, shard_rank=1), other):
         store.write_run(record)
@@ -156,7 +158,9 @@ def test_a_second_engine_with_another_table_never_created_it(sql_place: Any, mak
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"garbage" * 30])
-def test_a_damaged_block_is_refused_and_the_next_one_is_taken(sql_store: Store, make_rows: MakeRows, damage: bytes) -> None:
+def test_a_damaged_block_is_refused_and_the_next_one_is_taken(
+    sql_store: Store, make_rows: MakeRows, damage: bytes
+) -> None:
     whole = encode_rows(make_rows(5))
     with pytest.raises((StoreError, BlockError)):
         sql_store.write_block(damage + whole[: len(whole) - 9])

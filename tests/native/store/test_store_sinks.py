@@ -24,7 +24,9 @@ def test_the_encoder_and_the_layout_agree() -> None:
 
 def test_the_native_encoder_writes_what_the_python_one_does(push_rows: Callable[..., Any]) -> None:
     blocks: list[bytes] = []
-    ring = native.Ring(native.CallbackSink(lambda block, rows, token: blocks.append(block), name="test"), run_id="r", model_id="m")
+    ring = native.Ring(
+        native.CallbackSink(lambda block, rows, token: blocks.append(block), name="test"), run_id="r", model_id="m"
+    )
     push_rows(ring, 40)
     assert ring.close(10.0)
     rows = [row for block in blocks for row in decode_rows(block)]
@@ -34,7 +36,9 @@ def test_the_native_encoder_writes_what_the_python_one_does(push_rows: Callable[
 
 def test_every_dtype_that_the_encoder_knows_can_be_read() -> None:
     blocks: list[bytes] = []
-    ring = native.Ring(native.CallbackSink(lambda block, rows, token: blocks.append(block), name="test"), run_id="r", model_id="m")
+    ring = native.Ring(
+        native.CallbackSink(lambda block, rows, token: blocks.append(block), name="test"), run_id="r", model_id="m"
+    )
     import ctypes
 
     source = ctypes.create_string_buffer(64)
@@ -76,7 +80,9 @@ def test_the_null_store_counts(push_rows: Callable[..., Any]) -> None:
             use("r")
 
 
-def test_tokens_of_the_native_client_deduplicate_on_the_modern_engine(modern_server: Any, push_rows: Callable[..., Any]) -> None:
+def test_tokens_of_the_native_client_deduplicate_on_the_modern_engine(
+    modern_server: Any, push_rows: Callable[..., Any]
+) -> None:
     store = open_store(f"{modern_server.url}?table=tokens")
     store.prepare()
     modern_server.tokens.clear()

@@ -40,7 +40,9 @@ def run_rows(*, requests: int = 2, steps: int = 4, prompt: int = 3, shard: int =
 
 def record(rows: Iterable[CaptureRow], **values: object) -> RunRecord:
     count = len(list(rows))
-    base = RunRecord(run_id="r", state=CLOSED, expected=EXPECTED, seq_end=count, accepted=count, written=count, updated_at=1)
+    base = RunRecord(
+        run_id="r", state=CLOSED, expected=EXPECTED, seq_end=count, accepted=count, written=count, updated_at=1
+    )
     return replace(base, **values)
 
 

@@ -20,7 +20,9 @@ INTEGERS = {
 @st.composite
 def blocks(draw: st.DrawFn) -> Block:
     rows = draw(st.integers(1, 5))
-    kinds = draw(st.lists(st.sampled_from([*INTEGERS, "String", "Bool", "Float64", "Array(UInt32)"]), min_size=1, max_size=6))
+    kinds = draw(
+        st.lists(st.sampled_from([*INTEGERS, "String", "Bool", "Float64", "Array(UInt32)"]), min_size=1, max_size=6)
+    )
     columns = []
     for kind in kinds:
         if kind in INTEGERS:
@@ -108,7 +110,9 @@ def test_bytes_that_are_no_text_survive_in_a_text_column() -> None:
     assert b"a\xffb" in encode_block(block)
 
 
-@pytest.mark.parametrize("kind", ["LowCardinality(String)", "Tuple(UInt8, String)", "Map(String, String)", "Array(" * 12])
+@pytest.mark.parametrize(
+    "kind", ["LowCardinality(String)", "Tuple(UInt8, String)", "Map(String, String)", "Array(" * 12]
+)
 def test_an_unknown_type_names_itself_and_the_way_out(kind: str) -> None:
     with pytest.raises(BlockError, match="not read here") as caught:
         list(decode_blocks(bytes([1, 1]) + b"\x01a" + bytes([len(kind)]) + kind.encode()))

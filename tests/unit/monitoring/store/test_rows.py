@@ -93,14 +93,27 @@ def test_a_block_of_another_layout_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("column", "text"),
-    [("expected", "[1]"), ("expected", "{"), ("losses", "[]"), ("details", "7"), ("state", "odd"), ("losses", "[" * 9999)],
+    [
+        ("expected", "[1]"),
+        ("expected", "{"),
+        ("losses", "[]"),
+        ("details", "7"),
+        ("state", "odd"),
+        ("losses", "[" * 9999),
+    ],
 )
 def test_a_damaged_run_record_is_refused(column: str, text: str) -> None:
     record = RunRecord(run_id="r")
-    plain = {name: getattr(record, name) for name, _ in RUN_COLUMNS} | {"expected": "[]", "losses": "{}", "details": "{}"}
+    plain = {name: getattr(record, name) for name, _ in RUN_COLUMNS} | {
+        "expected": "[]",
+        "losses": "{}",
+        "details": "{}",
+    }
     plain[column] = text
     block = Block(
-        names=tuple(plain), types=tuple(kind for _, kind in RUN_COLUMNS), columns=tuple([value] for value in plain.values())
+        names=tuple(plain),
+        types=tuple(kind for _, kind in RUN_COLUMNS),
+        columns=tuple([value] for value in plain.values()),
     )
     with pytest.raises(BlockError, match="run 'r' is damaged"):
         list(decode_runs(encode_block(block)))

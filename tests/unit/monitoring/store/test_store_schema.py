@@ -33,7 +33,9 @@ def test_plain_tables_are_portable() -> None:
     database, captures, runs = create_statements(tables(), version=OLD)
     assert database == "CREATE DATABASE IF NOT EXISTS base"
     assert captures.startswith("CREATE TABLE IF NOT EXISTS base.captures (run_id String, ")
-    assert f"ENGINE = ReplacingMergeTree() ORDER BY ({', '.join(SORTING_KEY)}) SETTINGS index_granularity = 32" in captures
+    assert (
+        f"ENGINE = ReplacingMergeTree() ORDER BY ({', '.join(SORTING_KEY)}) SETTINGS index_granularity = 32" in captures
+    )
     assert "ENGINE = ReplacingMergeTree(updated_at) ORDER BY (run_id, shard_rank)" in runs
     for statement in (captures, runs):
         for modern in ("CODEC", "TTL", "LowCardinality", "DateTime64", "window", "PARTITION"):
@@ -52,7 +54,8 @@ def test_a_cluster_gets_local_and_distributed_tables() -> None:
     assert len(made) == 5
     assert all("ON CLUSTER c1" in statement for statement in made)
     assert (
-        "ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/base/t_local', '{replica}') ORDER BY" in made[1]
+        "ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/base/t_local', '{replica}') ORDER BY"
+        in made[1]
     )
     assert made[2].endswith("ENGINE = Distributed(c1, base, t_local, cityHash64(run_id))")
     assert "'{replica}', updated_at)" in made[3]
@@ -75,7 +78,9 @@ def test_engine_null_keeps_runs() -> None:
     assert "ReplacingMergeTree" in runs
 
 
-@pytest.mark.parametrize(("text", "version"), [("18.16.1", OLD), ("26.9.2.1", (26, 9, 2, 1)), ("24.8.1-official", (24, 8, 1))])
+@pytest.mark.parametrize(
+    ("text", "version"), [("18.16.1", OLD), ("26.9.2.1", (26, 9, 2, 1)), ("24.8.1-official", (24, 8, 1))]
+)
 def test_versions(text: str, version: tuple[int, ...]) -> None:
     assert parse_version(text) == version
 

@@ -88,7 +88,9 @@ def test_a_password_comes_through_and_is_never_shown(password: str) -> None:
     assert quote(url.password, safe="", errors="replace") == quote(password, safe="", errors="replace")
     assert "someone" not in str(url)
     assert str(url) == "clickhouse://host:8123/base"
-    assert password not in repr(url) or password in repr(StoreUrl(scheme="clickhouse", host="host", port=8123, user="someone"))
+    assert password not in repr(url) or password in repr(
+        StoreUrl(scheme="clickhouse", host="host", port=8123, user="someone")
+    )
 
 
 @pytest.mark.parametrize("secret", ["p#a/ss", "s3cr/et", "s3?cr=et", "se[cret", "1234:99999"])
