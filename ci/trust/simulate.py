@@ -21,7 +21,7 @@ from ci.trust.model import Concurrency, Folder, Job, Text, Trigger, Workflow
 from ci.trust.policy import Policy
 from ci.trust.power import cache_writable, token_of
 from ci.trust.runners import NOWHERE, Runner, resolve_runner
-from ci.trust.steps import job_contexts, safe_value, unfold_steps
+from ci.trust.steps import job_contexts, own_path, safe_value, unfold_steps
 from ci.trust.triggers import decide_start
 from ci.trust.trust import Kind, State, Trust
 from ci.trust.values import CHOSEN, EvaluationError, OpenObject, Unknown, Value, options_of, text_of, truth
@@ -132,10 +132,10 @@ def _leaves(owner: Workflow, job: Job, name: str, folder: Folder, depth: int) ->
 
 def called_workflow(job: Job, folder: Folder) -> Workflow | None:
     """Give the local workflow that a job calls, None for none or a remote one."""
-    path = job.uses.text.strip() if job.uses else ""
-    if not path.startswith("./"):
+    path = own_path(job.uses.text) if job.uses else ""
+    if not path:
         return None
-    found = folder.workflows.get(path[2:])
+    found = folder.workflows.get(path)
     if found is not None:
         return found
     name = path.rpartition("/")[2]
@@ -262,7 +262,7 @@ def _run_call(run: Run, call: Call, job: Job, name: str, scope: Scope, decision:
     called = called_workflow(job, run.folder)
     uses = job.uses.text if job.uses else ""
     if called is None or called.problems or "workflow_call" not in called.triggers or call.depth >= MAX_CALLS:
-        if uses.startswith("./"):
+        if own_path(uses):
             _add(run, call, owner=call.owner, job=job, name=name, decision=_broken(f"{uses} is no workflow that can be called"))
             return
         kind = run.policy.unknown_runners.get(uses) or run.policy.unknown_runners.get(uses.partition("@")[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from ci.trust.evaluate import Scope, evaluate
@@ -92,8 +92,13 @@ def unfold_steps(
 
 def local_path(step: Step) -> str:
     """Give the folder of a local action, "" for a step that uses none."""
-    text = step.uses.text.strip() if step.uses else ""
-    return text[2:].strip("/") if text.startswith("./") else ""
+    return own_path(step.uses.text) if step.uses else ""
+
+
+def own_path(uses: str) -> str:
+    """Give the path of something of the same repository: `./` (as checked out) or `$/` (as the workflow's commit)."""
+    text = uses.strip()
+    return text[2:].strip("/") if text.startswith(("./", "$/")) else ""
 
 
 def _with_env(step: Step, contexts: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -126,7 +131,3 @@ def _belongs_elsewhere(view: StepView) -> bool:
     except EvaluationError:
         return False
 
-
-def replace_contexts(view: StepView, contexts: Mapping[str, Value]) -> StepView:
-    """Give the same step with other contexts."""
-    return replace(view, contexts=contexts)

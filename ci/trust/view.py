@@ -122,10 +122,9 @@ def details(cells: Sequence[Cell]) -> dict[str, list[Detail]]:
     for cell in cells:
         if cell.cause is Cause.TRIGGER:
             continue
-        key = (
-            base_name(cell.name), cell.state, cell.runner, cell.code, tuple(cell.token.items()), cell.secrets, cell.environment,
-            cell.why if cell.state is not State.RUNS else "",
-        )  # fmt: skip
+        key: tuple[object, ...] = (base_name(cell.name), cell.state, cell.why if cell.state is not State.RUNS else "")
+        if cell.state not in (State.SKIPPED, State.INVALID):
+            key += (cell.runner, cell.code, tuple(cell.token.items()), cell.secrets, cell.environment)
         grouped.setdefault(cell.workflow.path, {}).setdefault(key, []).append(cell)
     return {path: [_detail(found) for found in _sorted(rows)] for path, rows in grouped.items()}
 

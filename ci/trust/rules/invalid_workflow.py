@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ci.trust.cells import Audit, Finding
 from ci.trust.rules.base import rule
 from ci.trust.simulate import called_workflow
+from ci.trust.steps import own_path
 from ci.trust.trust import Severity
 
 ID = "invalid-workflow"
@@ -21,8 +22,8 @@ def check(audit: Audit) -> Iterator[Finding]:
         for problem in workflow.problems:
             yield _finding(workflow.path, None, problem.line, problem.message)
         for job in workflow.jobs.values():
-            path = job.uses.text.strip() if job.uses else ""
-            if not path.startswith("./"):
+            path = own_path(job.uses.text) if job.uses else ""
+            if not path:
                 continue
             called = called_workflow(job, audit.folder)
             if called is None:

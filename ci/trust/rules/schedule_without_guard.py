@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ci.trust.cells import Audit, Finding
-from ci.trust.events import build_rows
+from ci.trust.events import Row, build_rows
 from ci.trust.mentions import find_mentions
 from ci.trust.payloads import FORK_OWNER, Repo
 from ci.trust.rules.base import at_cell, rule
 from ci.trust.simulate import simulate
 from ci.trust.trust import Severity
+from ci.trust.values import OpenObject
 
 ID = "schedule-without-guard"
 
@@ -26,7 +27,7 @@ def check(audit: Audit) -> Iterator[Finding]:
     if not scheduled:
         return
     copy = Repo(full_name=f"{FORK_OWNER}/{audit.repo.name}", default_branch=audit.repo.default_branch)
-    rows = [row for row in build_rows(copy, find_mentions(audit.folder, copy.default_branch)) if row.id == "schedule"]
+    rows = [_in_fork(row) for row in build_rows(copy, find_mentions(audit.folder, copy.default_branch)) if row.id == "schedule"]
     called = {path: one for path, one in audit.folder.workflows.items() if one.only_called}
     cells, _ = simulate(replace(audit.folder, workflows={**called, **scheduled}), rows, audit.policy)
     seen: set[tuple[str, str]] = set()
@@ -42,6 +43,18 @@ def check(audit: Audit) -> Iterator[Finding]:
                 ),
                 job=root,
             )  # fmt: skip
+
+
+def _in_fork(row: Row) -> Row:
+    """Let the payload say that the repository is a fork."""
+    (variant,) = row.variants
+    event = variant.github["event"]
+    assert isinstance(event, dict)
+    repository = event["repository"]
+    assert isinstance(repository, OpenObject)
+    known = OpenObject({**repository, "fork": True}, rest=repository.rest)
+    github = {**variant.github, "event": {**event, "repository": known}}
+    return replace(row, variants=(replace(variant, github=github),))
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.WARN, check=check)
