@@ -9,8 +9,9 @@ import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,15 @@ SHALLOW = "shallow"
 
 CHILD_LIMIT = 120.0
 """Seconds for a child that imports torch and starts CUDA; a cold file system needs tens of them."""
+
+
+Hold = Callable[[Sequence[str]], AbstractContextManager[Mapping[str, str]]]
+"""Keeps other runs off devices (UUIDs) for a while; gives those that others hold, with their holder."""
+
+
+def hold_nothing(_: Sequence[str]) -> AbstractContextManager[Mapping[str, str]]:
+    """Hold no device and know of no holder."""
+    return nullcontext({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,33 +77,42 @@ def verify_devices(
     *,
     environ: Mapping[str, str],
     root: Path,
-    held: frozenset[str] = frozenset(),
+    hold: Hold = hold_nothing,
     deep: bool = True,
     python: str = sys.executable,
     limit: float = CHILD_LIMIT,
 ) -> Verification:
     """Verify this machine for a stage; all problems are listed, none is raised.
 
-    `held` are the UUIDs that other runs have locked (they are in use, not
-    broken). `deep` runs the checks that start processes and CUDA on the devices
-    that nobody holds, unless `LOCKGATE_VERIFY=shallow`; `python` is the interpreter of the tests, `limit` in
+    `hold` keeps other runs of ours off the devices while they are looked at and
+    names those that others have (they are in use, not broken). `deep` runs the
+    checks that start processes and CUDA on the devices that nobody holds, unless
+    `LOCKGATE_VERIFY=shallow`; `python` is the interpreter of the tests, `limit` in
     seconds bounds each child.
     """
-    inventory = probe_devices(environ)
-    judgement = check_devices(requirement, inventory, held=held)
-    problems, notes = list(judgement.problems), list(judgement.notes)
-    free = [device for device in judgement.devices if device.uuid not in held]
-    if deep and environ.get(DEPTH_VARIABLE) == SHALLOW:
-        deep = False
-        notes.append(f"{DEPTH_VARIABLE}={SHALLOW}: neither a kernel nor an all-reduce was tried")
-    if deep and free and not problems and wants_torch(requirement, problems, notes):
-        children = Children(environ=environ, root=root, python=python, limit=limit)
-        for group in visible_groups(free):
-            found, said = children.check_group(requirement, inventory, group)
-            problems += found
-            notes += said
-        if not problems and len(free) > 1:
-            problems += children.check_reduce(free[:2], backend="nccl")
+    visible = [device.uuid for device in probe_devices(environ).devices if device.uuid]
+    with hold(visible) as holders:
+        # Asked again under the locks: what another run had on a device before is now gone, or named.
+        inventory = probe_devices(environ)
+        judgement = check_devices(requirement, inventory, held=frozenset(holders))
+        problems, notes = list(judgement.problems), list(judgement.notes)
+        notes += [
+            f"{device.label} is held by {holders[device.uuid]}: it was not tried, its tests wait for it"
+            for device in judgement.devices
+            if device.uuid in holders
+        ]
+        free = [device for device in judgement.devices if device.uuid not in holders]
+        if deep and environ.get(DEPTH_VARIABLE) == SHALLOW:
+            deep = False
+            notes.append(f"{DEPTH_VARIABLE}={SHALLOW}: neither a kernel nor an all-reduce was tried")
+        if deep and free and not problems and wants_torch(requirement, problems, notes):
+            children = Children(environ=environ, root=root, python=python, limit=limit)
+            for group in visible_groups(free):
+                found, said = children.check_group(requirement, inventory, group)
+                problems += found
+                notes += said
+            if not problems and len(free) > 1:
+                problems += children.check_reduce(free[:2], backend="nccl")
     return Verification(
         requirement=requirement,
         inventory=inventory,

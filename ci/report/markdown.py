@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 
-from ci.report.model import Outcome, RunReport, TestResult, is_green
+from ci.report.model import Outcome, RunReport, TestResult
 from ci.report.terminal import headline
 
 MOST_ROWS = 50
@@ -33,7 +33,7 @@ def render_markdown(report: RunReport) -> str:
     items += [f"- {escape(reason)}" for reason in report.reasons]
     items += [f"- note: {escape(note)}" for note in report.notes]
     lines += [*items, ""] if items else []
-    bad = [result for result in report.results if not is_green(result)]
+    bad = [result for result in report.results if report.is_bad(result)]
     if bad:
         lines += ["| outcome | seconds | test | why |", "|---|---:|---|---|", *map(_row, bad[:MOST_ROWS]), ""]
         if len(bad) > MOST_ROWS:

@@ -169,14 +169,24 @@ class RunReport:
 
     @property
     def is_green(self) -> bool:
-        """Whether the run ended, answered 0, and holds nothing that contradicts it."""
+        """Whether the run ended, answered 0, and holds nothing that contradicts it.
+
+        Whether a skip that nobody declared is red depends on the runner (on the
+        stage's own it is): the run has judged that, and its exit code says it.
+        """
         return (
             self.is_complete
             and self.exit_code == 0
             and not self.infrastructure
             and all(check.passed for check in self.checks)
-            and all(is_green(result) for result in self.results)
+            and not any(self.is_bad(result) for result in self.results)
         )
+
+    def is_bad(self, result: TestResult) -> bool:
+        """Whether a result is to be looked at: a skip only if nobody declared it and the run was not green."""
+        if result.outcome is Outcome.SKIPPED:
+            return not result.declared and self.exit_code != 0
+        return result.outcome not in (Outcome.PASSED, Outcome.XFAILED)
 
     @property
     def fingerprint(self) -> str:
@@ -188,7 +198,7 @@ class RunReport:
 
 
 def is_green(result: TestResult) -> bool:
-    """Whether one result is green: passed, xfailed, or a skip that the stage row declares."""
+    """Whether one result is green on the stage's own runner: passed, xfailed, or a skip that the row declares."""
     if result.outcome is Outcome.SKIPPED:
         return result.declared
     return result.outcome in (Outcome.PASSED, Outcome.XFAILED)

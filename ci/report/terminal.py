@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ci.report.model import Outcome, RunReport, TestResult, is_green
+from ci.report.model import Outcome, RunReport, TestResult
 
 MOST_ROWS = 40
 SLOWEST = 5
@@ -18,13 +18,19 @@ def headline(report: RunReport) -> str:
     totals = report.totals
     always = (Outcome.PASSED.value, Outcome.SKIPPED.value, Outcome.NOT_RUN.value)
     counts = ", ".join(f"{count} {name}" for name, count in totals.items() if count or name in always)
-    if not report.is_complete:
-        verdict = "never finished"
-    else:
-        verdict = "green" if report.is_green else f"red (exit code {report.exit_code})"
     labels = [f"shard {report.shard}"] * bool(report.shard) + ["SIMULATED devices"] * report.simulated
     label = f" [{', '.join(labels)}]" if labels else ""
-    return f"{report.stage}{label}: {verdict}: {counts}"
+    return f"{report.stage}{label}: {describe_verdict(report)}: {counts}"
+
+
+def describe_verdict(report: RunReport) -> str:
+    """Say how a run ended in a few words."""
+    if not report.is_complete:
+        return "never finished"
+    if report.is_green:
+        return "green"
+    # Answered 0, but holds tests that were only collected: nothing was shown to be green.
+    return f"red (exit code {report.exit_code})" if report.exit_code else "nothing to judge"
 
 
 def render_report(report: RunReport, *, verbose: bool = False) -> RenderableType:
@@ -42,7 +48,7 @@ def render_report(report: RunReport, *, verbose: bool = False) -> RenderableType
     parts += [Text(f"  check {one.name} failed", style="red") for one in report.checks if not one.passed]
     parts += [Text(f"  {reason}", style="red") for reason in report.reasons]
     parts += [Text(f"  note: {note}", style="yellow") for note in report.notes]
-    bad = [result for result in report.results if not is_green(result)]
+    bad = [result for result in report.results if report.is_bad(result)]
     if bad:
         parts += ["", _table(bad[:MOST_ROWS])]
         if len(bad) > MOST_ROWS:

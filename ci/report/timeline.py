@@ -15,8 +15,9 @@ from datetime import datetime, timezone
 from html import escape
 
 from ci.report.junit import split_id
-from ci.report.model import Mark, Outcome, RunReport, TestResult, is_green
+from ci.report.model import Mark, Outcome, RunReport, TestResult
 from ci.report.page import SCRIPT, STYLE
+from ci.report.terminal import describe_verdict
 
 OUTPUT_LIMIT = 20_000
 """Characters of one test's output on the page; the report itself holds all of it."""
@@ -125,8 +126,7 @@ def _render_head(report: RunReport, title: str) -> list[str]:
     if not report.is_complete:
         verdict = '<span class="pill open">never finished</span>'
     else:
-        verdict = f'<span class="pill {"green" if report.is_green else "red"}">'
-        verdict += f"{'green' if report.is_green else f'red, exit code {report.exit_code}'}</span>"
+        verdict = f'<span class="pill {"green" if report.is_green else "red"}">{describe_verdict(report)}</span>'
     simulated = '<span class="pill sim">simulated devices</span>' if report.simulated else ""
     when = datetime.fromtimestamp(report.started, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     facts = [f"started <b>{when}</b>"]
@@ -204,10 +204,10 @@ def _render_bar(report: RunReport, number: int, lane: Lane, *, begin: float, spa
     result = report.results[number]
     left = (result.started - begin) / span
     width = min(result.duration / span, 1 - left)
-    bad = "" if is_green(result) else " bad"
+    bad = "" if not report.is_bad(result) else " bad"
     label = f"{result.id}, {summarise(report, result)}, on {lane.name}"
     text = split_id(result.id)[1] or result.id
-    flag = "" if is_green(result) else f"{result.outcome.value.upper()} "
+    flag = "" if not report.is_bad(result) else f"{result.outcome.value.upper()} "
     return (
         f'<button class="t {result.outcome.value}{bad}" data-t="{number}" tabindex="-1" aria-label="{escape(label)}"'
         f' style="left:{left:.4%};width:{max(width, 0):.4%}">{escape(flag + text)}</button>'
@@ -223,7 +223,8 @@ def _render_mark(mark: Mark, *, begin: float, span: float) -> str:
 
 def _render_table(report: RunReport) -> list[str]:
     order = sorted(
-        range(len(report.results)), key=lambda one: (is_green(report.results[one]), -report.results[one].duration)
+        range(len(report.results)),
+        key=lambda one: (not report.is_bad(report.results[one]), -report.results[one].duration),
     )
     rows = []
     for number in order:
@@ -259,7 +260,7 @@ def _data(report: RunReport, result: TestResult) -> dict[str, object]:
         "ranks": [
             [str(one.rank), one.outcome.value, f"{one.duration:.3f}", one.device, one.reason] for one in result.ranks
         ],
-        "output": "" if is_green(result) and not result.output else _shorten(result.output),
+        "output": _shorten(result.output),
     }
 
 

@@ -92,6 +92,24 @@ def try_lock(uuids: Sequence[str], *, environ: Mapping[str, str]) -> HeldDevices
     return HeldDevices(held)
 
 
+@contextlib.contextmanager
+def hold_free(uuids: Iterable[str], *, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Hold every one of these devices that is free; gives those that others hold, with their holder.
+
+    For a look at the devices: what two runs try on a device at once would be a
+    foreign process to each other.
+    """
+    with contextlib.ExitStack() as stack:
+        taken = []
+        for uuid in uuids:
+            held = try_lock([uuid], environ=environ)
+            if held is None:
+                taken.append(uuid)
+            else:
+                stack.enter_context(held)
+        yield read_held(taken, environ=environ) if taken else {}
+
+
 def held_environment(environ: Mapping[str, str], held: HeldDevices) -> dict[str, str]:
     """Give the environment in which a run within this run counts these devices as locked for it."""
     above = filter(None, environ.get(HELD_VARIABLE, "").split(","))

@@ -22,11 +22,18 @@ Result = Callable[..., TestResult]
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_green_is_passed_xfailed_and_declared_skips_alone(outcome: Outcome, report: Make, result: Result) -> None:
-    green = outcome in (Outcome.PASSED, Outcome.XFAILED)
+def test_green_is_passed_xfailed_and_skips_that_the_run_let_pass(
+    outcome: Outcome, report: Make, result: Result
+) -> None:
+    green = outcome in (Outcome.PASSED, Outcome.XFAILED, Outcome.SKIPPED)
     assert report(result("a", outcome=outcome)).is_green is green
-    declared = report(result("a", outcome=outcome, declared=True))
-    assert declared.is_green is (green or outcome is Outcome.SKIPPED)
+
+
+def test_a_skip_is_bad_where_nobody_declared_it_and_the_run_is_red(report: Make, result: Result) -> None:
+    skip, declared = (result("a", outcome=Outcome.SKIPPED, declared=declared) for declared in (False, True))
+    red = report(skip, declared, exit_code=1)
+    assert [red.is_bad(one) for one in red.results] == [True, False]
+    assert not report(skip).is_bad(skip)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ci.errors import InfrastructureError
-from ci.running.locks import FOLDER_VARIABLE, HELD_VARIABLE, held_environment, read_held, try_lock
+from ci.running.locks import FOLDER_VARIABLE, HELD_VARIABLE, held_environment, hold_free, read_held, try_lock
 
 pytestmark = pytest.mark.cpu
 
@@ -128,3 +128,11 @@ def test_the_folder_is_for_every_user(environ: dict[str, str]) -> None:
         folder = Path(environ[FOLDER_VARIABLE])
         assert folder.stat().st_mode & 0o7777 == 0o1777
         assert (folder / "GPU-a.lock").stat().st_mode & 0o444 == 0o444
+
+
+def test_a_look_at_the_devices_keeps_others_off_and_names_those_that_others_hold(environ: dict[str, str]) -> None:
+    with try_lock(["GPU-b"], environ=environ), hold_free(["GPU-a", "GPU-b"], environ=environ) as holders:
+        assert set(holders) == {"GPU-b"}
+        assert f"(pid {os.getpid()})" in holders["GPU-b"]
+        assert try_lock(["GPU-a"], environ=environ) is None
+    assert read_held(["GPU-a", "GPU-b"], environ=environ) == {}
