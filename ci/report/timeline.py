@@ -47,7 +47,7 @@ class Lane:
 
 def layout_lanes(report: RunReport) -> tuple[Lane, ...]:
     """Put every test that was started on the lanes of its devices; overlapping CPU tests get lanes of their own."""
-    started = [number for number, result in enumerate(report.results) if result.started > 0]
+    started = [number for number, result in enumerate(report.results) if was_started(result)]
     lanes = []
     known = {device.uuid for device in report.devices}
     for device in report.devices:
@@ -62,6 +62,11 @@ def layout_lanes(report: RunReport) -> tuple[Lane, ...]:
         name = "cpu" if len(rows) == 1 else f"cpu {row}"
         lanes.append(_lane(report, [loose[place] for place in places], name=name, detail="", device=""))
     return tuple(lanes)
+
+
+def was_started(result: TestResult) -> bool:
+    """Whether a test was ever out on the machine; one that was refused devices was not."""
+    return result.started > 0 and (result.outcome is not Outcome.INFRASTRUCTURE or result.duration > 0)
 
 
 def pack_rows(results: Sequence[TestResult]) -> list[list[int]]:
@@ -113,7 +118,7 @@ def render_timeline(report: RunReport) -> str:
 
 def find_span(report: RunReport) -> tuple[float, float]:
     """Give the first moment of the lanes (seconds since the epoch) and their length in seconds."""
-    started = [result for result in report.results if result.started > 0]
+    started = [result for result in report.results if was_started(result)]
     times = [result.started for result in started] + [mark.time for mark in report.marks]
     ends = [result.started + result.duration for result in started] + [mark.time for mark in report.marks]
     if not times:

@@ -201,6 +201,12 @@ def test_no_two_tests_of_a_row_overlap(spans: list[tuple[float, float]]) -> None
             assert first.started + first.duration <= second.started + 2e-3
 
 
+def test_a_test_that_was_refused_its_devices_has_no_bar(report: Make, result: Result) -> None:
+    refused = result("wide", outcome=Outcome.INFRASTRUCTURE, duration=0.0)
+    page = read_page(report(refused, result("a")))
+    assert [bar["data-t"] for bar in page.bars] == ["1"]
+
+
 def test_a_report_without_started_tests_has_a_page(report: Make) -> None:
     assert "No test was started" in render_timeline(report())
 
