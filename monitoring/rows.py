@@ -212,6 +212,14 @@ def decode_runs(data: bytes | bytearray | memoryview) -> Iterator[RunRecord]:
                 raise BlockError(f"the record of run {row['run_id']!r} is damaged: {error}") from error
 
 
+def payload_bytes(row: CaptureRow) -> int:
+    """Give the bytes of data that a row's dtype and shape promise."""
+    size = ITEM_BYTES.get(row.dtype, 1)
+    for extent in row.shape:
+        size *= extent
+    return size
+
+
 def deduplicate(rows: Iterable[CaptureRow]) -> Iterator[CaptureRow]:
     """Give each record once, the first time it comes."""
     seen: set[tuple[Any, ...]] = set()

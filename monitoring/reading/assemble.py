@@ -24,11 +24,24 @@ TOKEN_AXIS: Mapping[Shape, int] = {Shape.SQUARE: 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """One request's place in the batch: tokens `[start, end)` exist, `end` is at the right edge."""
+    """One request's place in the batch: its tokens `[start, end)`, and the columns to the right of them.
+
+    `right` is 0 unless other requests of its batch went on after it had ended.
+    """
 
     request: str
     start: int
     end: int
+    right: int = 0
+
+    def column(self, token: int, *, width: int) -> int:
+        """Give the column of a token in a tensor that is `width` columns wide."""
+        return width - self.right - (self.end - token)
+
+    @property
+    def width(self) -> int:
+        """Columns from the first token to the right edge."""
+        return self.right + self.end - self.start
 
 
 def import_torch() -> None:
@@ -45,20 +58,34 @@ def import_torch() -> None:
 def find_spans(rows: Iterable[CaptureRow]) -> dict[str, Span]:
     """Give each request's tokens over all its rows, requests in the order of their first record.
 
-    A request ends where its last pass ended: tokens behind that were taken back
-    (assisted decoding crops the cache).
+    Requests that a forward pass computed together stand in the same columns in
+    it, as in the model's batch: padding is on the left, and a request that
+    ended early has empty columns on the right. A request ends where its last
+    pass ended: tokens behind that were taken back (assisted decoding crops the
+    cache).
     """
-    by_request: dict[str, list[CaptureRow]] = defaultdict(list)
+    ends: dict[str, dict[int, int]] = defaultdict(dict)
+    starts: dict[str, int] = {}
+    first: dict[str, int] = {}
     for row in rows:
-        by_request[row.request_id].append(row)
-    order = sorted(by_request, key=lambda name: (min(row.seq for row in by_request[name]), name))
-    spans = {}
-    for name in order:
-        some = by_request[name]
-        last = max(row.step for row in some)
-        start = min(row.token_start for row in some)
-        spans[name] = Span(request=name, start=start, end=max(row.token_end for row in some if row.step == last))
-    return spans
+        name = row.request_id
+        ends[name][row.step] = max(row.token_end, ends[name].get(row.step, 0))
+        starts[name] = min(row.token_start, starts.get(name, row.token_start))
+        first[name] = min(row.seq, first.get(name, row.seq))
+    last = {name: max(steps) for name, steps in ends.items()}
+    by_step: dict[int, list[str]] = defaultdict(list)
+    for name, steps in ends.items():
+        for step in steps:
+            by_step[step].append(name)
+    right: dict[str, int] = {}
+    for name in sorted(ends, key=lambda one: -last[one]):
+        longest = max(by_step[last[name]], key=lambda one: last[one])
+        beyond = ends[longest][last[longest]] - ends[longest][last[name]]
+        right[name] = right[longest] + max(0, beyond) if last[longest] > last[name] else 0
+    order = sorted(ends, key=lambda name: (first[name], name))
+    return {
+        name: Span(request=name, start=starts[name], end=ends[name][last[name]], right=right[name]) for name in order
+    }
 
 
 def to_tensor(row: CaptureRow) -> torch.Tensor:
@@ -73,7 +100,7 @@ def to_batch(
 
     The tensor is `[requests, ...]` with the shape of the hook table, its token
     axis `width` wide: the longest stretch from a request's first token at this
-    site to its last one anywhere. The mask `[requests, width]` is True where a
+    site to the right edge of the batch. The mask `[requests, width]` is True where a
     row was found; elsewhere the tensor is zero. Raises `StoreError` when rows
     contradict each other.
     """
@@ -84,10 +111,12 @@ def to_batch(
     for row in rows:
         by_request[row.request_id].append(row)
     axis = TOKEN_AXIS.get(site.shape, 0)
-    width = max(spans[name].end - min(row.token_start for row in some) for name, some in by_request.items())
+    width = max(
+        spans[name].right + spans[name].end - min(row.token_start for row in some) for name, some in by_request.items()
+    )
     parts = {name: list(_merged(site, some, details=details)) for name, some in by_request.items()}
     extents = _one_extents(site, [part for some in parts.values() for _, _, part in some], axis=axis)
-    keys = max(span.end for span in spans.values()) if site.shape is Shape.SQUARE else 0
+    keys = max(span.right + span.end for span in spans.values()) if site.shape is Shape.SQUARE else 0
     shape = list(extents)
     shape[axis] = width
     if keys:
@@ -99,12 +128,12 @@ def to_batch(
             end = min(stop, span.end)
             if end <= start:
                 continue
-            first = width - (span.end - start)
+            first = span.column(start, width=width)
             part = whole.narrow(axis, 0, end - start)
             target = batch[place].narrow(axis, first, end - start)
             if keys:
                 seen = _real_keys(part, stop, axis=axis + 1, left=details.get("padding_side", "left") != "right")
-                last = keys - (span.end - stop)
+                last = span.column(stop, width=keys)
                 target.zero_()
                 _place_keys(target, seen, last=last, axis=axis + 1)
             else:

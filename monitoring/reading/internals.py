@@ -26,8 +26,9 @@ class Internals:
     """One run, read back. `b` requests, `T` tokens of the longest one, layers first.
 
     Tensors are on the CPU, in the dtype in which they were captured, bit for
-    bit. Ragged requests are padded on the left with zeros; `token_mask` tells
-    tokens from padding. A site that the run does not hold raises `StoreError`
+    bit. Ragged requests are padded with zeros on the left, as in the model's own
+    batch (a request that ended before the others has zeros on the right, too);
+    `token_mask` tells tokens from padding. A site that the run does not hold raises `StoreError`
     naming those that it does. `missing` is empty unless the run was read with
     `allow_incomplete=True`; `mask(...)` then shows where.
     """
@@ -76,12 +77,12 @@ class Internals:
         `name` is a name or short name of the hook table. `call` picks the n-th
         call of a module that one forward pass calls several times.
         """
-        site, layers = self._find(name)
+        site, layers = self.find_site(name)
         return tuple(self._tensor(site, layer, call)[0] for layer in layers)
 
     def mask(self, name: str, *, layer: int | None = None, call: int = 0) -> torch.Tensor:
         """Give `[b, width]`: True where the site's tensor holds captured data; `layer` None is its first one."""
-        site, layers = self._find(name)
+        site, layers = self.find_site(name)
         return self._tensor(site, layers[0] if layer is None else layer, call)[1]
 
     @property
@@ -92,12 +93,13 @@ class Internals:
 
         rows = self._token_rows()
         spans = find_spans(rows)
-        width = max((span.end - span.start for span in spans.values()), default=0)
+        width = max((span.width for span in spans.values()), default=0)
         mask = torch.zeros([len(spans), width], dtype=torch.bool)
         places = {name: place for place, name in enumerate(spans)}
         for row in rows:
-            first = width - (spans[row.request_id].end - row.token_start)
-            mask[places[row.request_id], first : first + row.token_end - row.token_start] = True
+            span = spans[row.request_id]
+            end = min(row.token_end, span.end)
+            mask[places[row.request_id], span.column(row.token_start, width=width) : span.column(end, width=width)] = True
         return mask
 
     @property
@@ -141,7 +143,7 @@ class Internals:
 
     @property
     def logits(self) -> torch.Tensor:
-        """`[b, kept, vocabulary]`, aligned to the right: `logits[:, -1]` is each request's last token."""
+        """`[b, kept, vocabulary]`, aligned to the right: `logits[:, -1]` belongs to the batch's last column."""
         return self.site("final_logits")[0]
 
     @property
@@ -196,7 +198,8 @@ class Internals:
     def _token_rows(self) -> list[CaptureRow]:
         return [row for row in self.rows if row.site in BY_NAME]
 
-    def _find(self, name: str) -> tuple[Site, tuple[int, ...]]:
+    def find_site(self, name: str) -> tuple[Site, tuple[int, ...]]:
+        """Give a site by name or short name, and the layers there are of it; raises `StoreError` when there are none."""
         site = BY_NAME.get(name) or next((one for one in BY_NAME.values() if one.short == name), None)
         if site is None:
             raise StoreError(f"there is no site {name!r}", hint=f"sites: {', '.join(BY_NAME)}; modules are in .modules")

@@ -12,7 +12,6 @@ from monitoring.blocks import Block, BlockError, decode_blocks
 from monitoring.errors import RunNotFound, SchemaError, StoreError
 from monitoring.rows import (
     COLUMNS,
-    ITEM_BYTES,
     RUN_COLUMNS,
     CaptureRow,
     RunRecord,
@@ -21,6 +20,7 @@ from monitoring.rows import (
     deduplicate,
     encode_runs,
     latest_runs,
+    payload_bytes,
 )
 from monitoring.store.contract import Frame
 from monitoring.store.schema import (
@@ -242,14 +242,6 @@ def plan_pieces(rows: Iterable[CaptureRow]) -> Iterator[list[CaptureRow]]:
         size += nbytes
     if piece:
         yield piece
-
-
-def payload_bytes(row: CaptureRow) -> int:
-    """Give the bytes that a row's dtype and shape promise."""
-    size = ITEM_BYTES.get(row.dtype, 1)
-    for extent in row.shape:
-        size *= extent
-    return size
 
 
 def _bare_rows(blocks: Iterable[Block]) -> Iterator[CaptureRow]:
