@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from ci.running.job import Job
 
 WITH_VALUE = frozenset({"-p", "--junitxml", "--junit-xml", "--basetemp"})
+KNOWN_IMPORTED = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
+"""Ranks are forked from a process that has imported us, which pytest remarks on when we are installed."""
 OURS = "ci.running.session"
 OWN = ("--junitxml", "--junit-xml", "--basetemp", "--lf", "--ff", "--nf", "--sw", "--last-failed", "--failed-first")
 
@@ -25,7 +27,7 @@ def choose_backend(job: Job) -> str:
 
 def rank_arguments(given: Iterable[str]) -> tuple[str, ...]:
     """Give a rank's pytest the controller's arguments, without those that write reports or choose tests."""
-    return (*_keep(iter(given)), "--capture=no")
+    return (*_keep(iter(given)), "--capture=no", "-W", KNOWN_IMPORTED)
 
 
 def _keep(words: Iterator[str]) -> Iterator[str]:

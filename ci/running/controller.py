@@ -25,9 +25,10 @@ from ci.running.launcher import Launcher
 from ci.running.merge import RankAnswer, Verdict, merge_answers
 from ci.running.outcome import decide_outcome, find_skip_class, is_declared
 from ci.running.pool import Grant, Scheduler, Task, choose_order
-from ci.running.present import make_late_error, make_reports, read_reports, tell_report, trim_stacks
+from ci.running.present import make_late_error, make_reports, read_reports, tell_report
 from ci.running.rankset import Member, RankSet, State
 from ci.running.session import SessionPlugin, read_phase, shorten
+from ci.running.stacks import trim_stacks
 
 INFRASTRUCTURE_CODE = 3
 LOCK_PAUSE = 0.2

@@ -18,11 +18,13 @@ from ci.running.channel import Channel, Message, find_free_port, listen, name_ad
 from ci.running.launcher import Launcher
 from ci.running.rank import RankSpec
 from ci.running.rankset import Member, RankSet, Shape, State, compare_ids
+from ci.running.stacks import trim_stacks
 from ci.running.tree import run_mark
 from ci.values import Word
 
 START_LIMIT = 180.0
 """Seconds for a set to import, collect and join its process group on a cold, busy machine."""
+MOST_LINES = 30
 END_LIMIT = 30.0
 CRASH_GRACE = 1.0
 """Seconds that peers of a crashed rank get to say what they saw."""
@@ -221,7 +223,7 @@ class Fleet:
     def _check_start(self, one: RankSet) -> Happening | None:
         dead = [member for member in one.members if member.closed]
         if dead:
-            log = dead[0].read_log().strip().splitlines()[-15:]
+            log = trim_stacks(dead[0].read_log()).strip().splitlines()[-MOST_LINES:]
             detail = f"{_tell_deaths(one)} before its first test:\n" + "\n".join(log)
             return Happening(event=Event.LOST, set=one, detail=detail)
         if one.state is State.STARTING and all(member.ids is not None for member in one.members):

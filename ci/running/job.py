@@ -20,8 +20,8 @@ JOB_VARIABLE = "LOCKGATE_JOB"
 class Job:
     """One run of one stage, as its pytest session needs it.
 
-    `folder` takes the event logs. `only` are the node ids that a plan selected
-    (None: all), `done` those that an earlier session of this run answered.
+    `folder` takes the event logs. `plan` is the file of a plan that
+    selects (empty: all run), `done` those that an earlier session of this run answered.
     `process_group` is auto, none, gloo or nccl. `devices` are what the ranks may use;
     `durations` is the file of recorded durations and `kind` the part of it that fits.
     """
@@ -34,7 +34,7 @@ class Job:
     process_group: str = "auto"
     preload: tuple[str, ...] = ("torch",)
     reruns: int = 0
-    only: tuple[str, ...] | None = None
+    plan: str = ""
     done: tuple[str, ...] = ()
     shard: str = ""
     durations: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,9 +16,6 @@ from ci.running.merge import RankAnswer, Verdict
 
 Phase = Literal["setup", "call", "teardown"]
 PHASES: tuple[Phase, ...] = ("setup", "call", "teardown")
-HARNESS = re.compile(r'^  File ".*[\\/]_pytest[\\/]python\.py", line \d+ in (pytest_pyfunc_call|runtest|setup)$')
-IDLE = re.compile(r'^  File ".*[\\/]ci[\\/]running[\\/]channel\.py", line \d+ in _fill$')
-THREAD = re.compile(r"^(Current thread|Thread) 0x")
 
 
 class RankFailure(TerminalRepr):
@@ -55,22 +51,6 @@ def tell_report(report: pytest.TestReport) -> str:
     text = io.StringIO()
     report.toterminal(TerminalWriter(text))
     return text.getvalue()
-
-
-def trim_stacks(text: str) -> str:
-    """Leave the frames of pytest and of this harness out of faulthandler's stacks: the test is above them."""
-    kept: list[str] = []
-    hides = False
-    for line in text.splitlines(keepends=True):
-        if THREAD.match(line) or not line.startswith("  File "):
-            hides = False
-        place = line.rstrip("\n")
-        if not hides and (HARNESS.match(place) or IDLE.match(place)):
-            kept.append("  (below: pytest)\n" if HARNESS.match(place) else "  (it has answered and waits)\n")
-            hides = True
-        if not hides:
-            kept.append(line)
-    return "".join(kept)
 
 
 def make_reports(

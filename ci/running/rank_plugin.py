@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.runner import CallInfo
 
+from ci.errors import ReportError
 from ci.running import group
 from ci.running.channel import Channel, Message
 from ci.running.events import EventLog, Kind
@@ -103,7 +104,7 @@ class RankPlugin:
         os.environ["MASTER_PORT"] = os.environ["MASTER_PORT"] if self.spec.backend else str(message["port"])
         late = self.tear_down(session, item)
         begin = mark_output()
-        self.log.write(Kind.START, test=item.nodeid, rank=self.spec.rank, device=self.spec.device)
+        self.write(Kind.START, test=item.nodeid)
         self.reports = []
         started = time.time()
         trouble = ""
@@ -118,15 +119,22 @@ class RankPlugin:
         serialize = item.config.hook.pytest_report_to_serializable
         reports = [serialize(config=item.config, report=report) for report in self.reports]
         sequence = group.read_sequence()
-        self.log.write(
-            Kind.RANK, test=item.nodeid, rank=self.spec.rank, device=self.spec.device,
-            duration=time.time() - started, sequence=sequence, phases=[report.outcome for report in self.reports],
+        self.write(
+            Kind.RANK, test=item.nodeid, duration=time.time() - started, sequence=sequence,
+            phases=[report.outcome for report in self.reports],
         )  # fmt: skip
         return {
             "say": "answer", "test": item.nodeid, "attempt": message["attempt"], "reports": reports, "late": late,
             "trouble": trouble, "sequence": sequence, "health": group.read_health(),
             "output": read_output(begin, Path(self.spec.log)),
         }  # fmt: skip
+
+    def write(self, kind: Kind, **values: Any) -> None:
+        """Log what this rank does; the controller's log is the one that counts, so a failure is only told."""
+        try:
+            self.log.write(kind, rank=self.spec.rank, device=self.spec.device, **values)
+        except ReportError as error:
+            sys.stderr.write(f"{error.message}\n")
 
     def tear_down(self, session: pytest.Session, following: pytest.Item | None) -> list[Message]:
         """Tear down the fixtures that the next test does not need; gives the errors, as reports of the last test."""

@@ -18,13 +18,16 @@ from typing import IO, Any
 import pytest
 
 from ci import pytest_plugin
+from ci.errors import ReportError
+from ci.impact.plan_file import read_plan
 from ci.report.model import Outcome, TestResult
+from ci.running.crew import read_demand
 from ci.running.durations import read_durations
-from ci.running.events import MAIN, EventLog, Kind
+from ci.running.events import MAIN, Event, EventLog, Kind
 from ci.running.inventory import find_required, find_unseen
 from ci.running.job import Job, read_job
 from ci.running.outcome import Phase, decide_outcome, find_skip_class, is_declared
-from ci.running.shard import Shard, select_shard
+from ci.running.shard import Shard, fingerprint_split, select_shard
 
 MOST_OUTPUT = 200_000
 """Characters of output kept of one test; the middle is left out beyond."""
@@ -34,12 +37,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Join the run that the environment names."""
     job = read_job()
     folder = Path(job.folder)
-    log = EventLog(folder / f"events-{MAIN}.jsonl", clock=time.time)
+    log = ExitingLog(folder / f"events-{MAIN}.jsonl", clock=time.time)
     plugin = SessionPlugin(config, job=job, log=log)
     config.pluginmanager.register(plugin, "lockgate-session")
     config.pluginmanager.register(make_controller(plugin), "lockgate-controller")
     if not config.pluginmanager.is_registered(pytest_plugin):  # run from a source tree that is not installed
         config.pluginmanager.register(pytest_plugin, "lockgate-guards")
+
+
+class ExitingLog(EventLog):
+    """A log that ends the session in order when it cannot be written: a run without a record has no verdict."""
+
+    def write(self, *arguments: Any, **keywords: Any) -> Event:
+        """Append one event; raises pytest's exit with our code for a report that cannot be written."""
+        try:
+            return super().write(*arguments, **keywords)
+        except ReportError as error:
+            pytest.exit(str(error), returncode=error.exit_code)
 
 
 def make_controller(plugin: SessionPlugin) -> object:
@@ -232,13 +246,14 @@ class SessionPlugin:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what the plan selected, of the shard, and not answered yet."""
-    job = _job_of(config)
+    plugin = _plugin_of(config)
+    job = plugin.job
     keep = list(items)
-    if job.only is not None:
-        wanted = set(job.only)
-        keep = [item for item in keep if item.nodeid in wanted]
+    if job.plan:
+        plan = read_plan(Path(job.plan))
+        keep = [item for item in keep if plan.selects(item.nodeid)]
     if job.shard:
-        chosen = set(choose_shard(job, keep))
+        chosen = set(choose_shard(plugin, keep))
         keep = [item for item in keep if item.nodeid in chosen]
     done = set(job.done)
     keep = [item for item in keep if item.nodeid not in done]
@@ -248,18 +263,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = keep
 
 
-def choose_shard(job: Job, items: Sequence[pytest.Item]) -> tuple[str, ...]:
-    """Give the node ids of this run's shard, split by the recorded durations."""
+def choose_shard(plugin: SessionPlugin, items: Sequence[pytest.Item]) -> tuple[str, ...]:
+    """Give the node ids of this run's shard, split by the recorded durations; the log says from what it was split."""
+    job = plugin.job
+    shard = Shard.parse(job.shard)
     durations, _ = read_durations(Path(job.durations))
     tests = [item.nodeid for item in items]
     estimates = durations.estimates(tests, kind=job.kind)
-    return select_shard(tests, widths={}, estimates=estimates, shard=Shard.parse(job.shard))
+    widths = {item.nodeid: read_demand(item, job.stage).width or 1 for item in items}
+    plugin.log.write(Kind.SESSION, environment={"split": fingerprint_split(tests, estimates, shard.count)})
+    return select_shard(tests, widths=widths, estimates=estimates, shard=shard)
 
 
-def _job_of(config: pytest.Config) -> Job:
+def _plugin_of(config: pytest.Config) -> SessionPlugin:
     plugin = config.pluginmanager.get_plugin("lockgate-session")
     assert isinstance(plugin, SessionPlugin)
-    return plugin.job
+    return plugin
 
 
 def to_json(result: TestResult) -> dict[str, Any]:

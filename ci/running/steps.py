@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import sysconfig
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import ci
 from ci import process
 from ci.context import Context
-from ci.devices.requirement import require_devices
-from ci.devices.verify import verify_devices, verify_simulated
-from ci.errors import CiError, InfrastructureError, ProcessError, UsageError
+from ci.devices.model import record_device
+from ci.devices.verify import Verification
+from ci.errors import CiError, GitError, InfrastructureError, ProcessError
+from ci.impact.plan import Decision, Plan
+from ci.impact.plan_file import describe_head, read_plan
 from ci.report.build import build_run
+from ci.report.markdown import render_markdown
 from ci.report.model import CheckResult, DeviceRecord, RunReport
 from ci.report.write import build_report, write_report
-from ci.running.durations import name_kind, record_report
+from ci.running.durations import name_kind, read_durations, record_report
 from ci.running.events import EventLog, Kind, read_events
 from ci.running.job import Job
 from ci.running.judge import Expectation, judge
+from ci.running.machine import find_machine, guard_machine
 from ci.running.options import PytestArguments
 from ci.running.selection import read_selection
-from ci.running.summary import outputs_of, render_markdown, render_summary
+from ci.running.summary import outputs_of, render_summary
 from ci.running.supervisor import Supervisor, Terminated, watched
+from ci.running.view import open_view
 from ci.stages.model import Check, Settings, Stage
 
 INTERRUPTED = 130
+PIPE_CLOSED = 141
+"""What a shell reports for a program that wrote to a closed pipe (128 + SIGPIPE)."""
+READER_GONE = (BrokenPipeError, SystemExit)
+"""A write to a closed pipe; rich's console answers one with SystemExit."""
 YES = ("1", "true", "yes")
 NAMED = ("pytest", "torch", "numpy", "coverage")
 
@@ -64,6 +74,10 @@ class Run:
             code = 128 + end.number
             self._close(code, [f"ended by {end}"])
             return code
+        except READER_GONE:
+            silence_output()
+            self._close(PIPE_CLOSED, ["the reader of the output went away"])
+            return PIPE_CLOSED
         events, damaged = read_events(self.folder)
         report = build_run(events, damaged=damaged)
         reasons = judge(report, read_selection(events), self._expect(planned), ended=reasons)
@@ -72,46 +86,51 @@ class Run:
         return code
 
     def _do_steps(self) -> tuple[list[str], int | None]:
-        only = self._read_plan()
-        nothing = only is not None and not only
-        devices: tuple[DeviceRecord, ...] = () if nothing else self._find_devices()
-        self._open(devices)
+        plan = self._read_plan()
+        nothing = plan is not None and plan.decision is Decision.NONE
+        machine = None if nothing else self._find_machine()
+        self._open(machine)
         with watched(self.run_id, folder=self.folder, cwd=self.context.root, environ=self._environ()) as environ:
             self._run_checks(environ)
-            reasons = [] if nothing else self._run_tests(environ, devices, only)
-        return reasons, None if only is None else len(only)
+            reasons = [] if nothing else self._run_tests(environ, machine, planned=plan is not None)
+        return reasons, None if plan is None else plan.selected
 
     # Steps -----------------------------------------------------------------------------------
 
-    def _read_plan(self) -> tuple[str, ...] | None:
-        """Give the node ids that the plan selects; None runs everything."""
+    def _read_plan(self) -> Plan | None:
+        """Give the plan if it leaves tests out; one that runs everything, or cannot be used, says why."""
         if not self.options.plan:
             return None
-        raise UsageError("--plan is not there yet")
+        try:
+            head = describe_head(self.context.root, self.context.environ)
+        except GitError as error:
+            self._note(f"plan: everything runs, since the commit is unknown: {error.message}")
+            return None
+        plan = read_plan(self.context.path(self.options.plan), head=head, stage=self.stage.name)
+        for note in (f"plan: {plan.explanation}", *plan.warnings):
+            self._note(note)
+        return None if plan.decision is Decision.ALL else plan
 
-    def _find_devices(self) -> tuple[DeviceRecord, ...]:
+    def _find_machine(self) -> Verification | None:
         """Verify the machine; raises `InfrastructureError` naming everything that is missing."""
         if not self.stage.devices and not self.options.simulate:
-            return ()
-        requirement = require_devices(self.stage)
-        root = self.context.root
-        if self.options.simulate:
-            found = verify_simulated(requirement, count=self.options.simulate, root=root)
-        else:
+            return None
+        if not self.options.simulate:
             self.context.out.step("verify devices")
-            found = verify_devices(requirement, environ=self.context.environ, root=root)
+        environ, root = self.context.environ, self.context.root
+        found = find_machine(self.stage, simulate=self.options.simulate, environ=environ, root=root)
         for problem in found.problems:
             self.log.write(Kind.PROBLEM, problem=asdict(problem))
         for note in found.notes:
             self._note(note)
         if not found.is_fit:
-            self._open(())
+            self._open(None)
             raise found.error()
-        usable = {device.uuid for device in found.devices}
-        return tuple(record for record in found.inventory.records() if record.uuid in usable)
+        return found
 
-    def _open(self, devices: Sequence[DeviceRecord]) -> None:
+    def _open(self, machine: Verification | None) -> None:
         """Write the first line of the log: what runs, on what."""
+        devices = list_devices(machine)
         self.log.write(
             Kind.SESSION, stage=self.stage.name, commit=self._read_commit(), simulated=bool(self.options.simulate),
             devices=[asdict(device) for device in devices], shard=self.options.shard, worker="supervisor",
@@ -145,27 +164,32 @@ class Run:
             name=check.name, command=check.command, passed=passed, duration=time.monotonic() - begin, output=output
         )
 
-    def _run_tests(
-        self, environ: Mapping[str, str], devices: tuple[DeviceRecord, ...], only: tuple[str, ...] | None
-    ) -> list[str]:
+    def _run_tests(self, environ: Mapping[str, str], machine: Verification | None, *, planned: bool) -> list[str]:
         """Run pytest until every test has an answer; gives why the run is red beside the tests."""
+        options, devices = self.options, list_devices(machine)
+        kind = name_kind(RunReport(stage=self.stage.name, simulated=bool(options.simulate), devices=devices))
         job = Job(
             run_id=self.run_id, folder=str(self.folder), stage=self.stage, devices=devices,
-            simulated=bool(self.options.simulate), process_group=self.options.process_group,
-            preload=tuple(filter(None, self.options.preload.split(","))), reruns=self.options.reruns,
-            only=only, shard=self.options.shard,
-            durations=str(self._durations),
-            kind=name_kind(RunReport(stage=self.stage.name, simulated=bool(self.options.simulate), devices=devices)),
+            simulated=bool(options.simulate), process_group=options.process_group,
+            preload=tuple(filter(None, options.preload.split(","))), reruns=options.reruns,
+            plan=str(self.context.path(options.plan)) if planned else "", shard=options.shard,
+            durations=str(self._durations), kind=kind,
         )  # fmt: skip
         words = ["-p", "ci.running.session", f"--rootdir={self.context.root}", *self.arguments.words]
-        if self.options.record:
+        if options.record:
             words = ["-p", "ci.manifest.plugin", *words]
+        if importlib.util.find_spec("xdist") is not None:
+            words.append("-n0")  # what a repository's own addopts may ask for cannot be had under supervision
         self.context.out.step(f"pytest, stage {self.stage.name}")
-        return Supervisor(
-            job=job, arguments=tuple(words), root=self.context.root, environ=environ, log=self.log,
-            deadline=time.time() + self.stage.timeout, stops_early=self.arguments.stops_early,
-            say=self.context.out.line,
-        ).run()  # fmt: skip
+        guard = guard_machine(machine, environ=environ, log=self.log) if machine else nullcontext()
+        durations, _ = read_durations(self._durations)
+        console = self.context.out.stderr
+        with guard, open_view(console, self.folder, estimates=durations.kinds.get(kind, {}), tell=False) as view:
+            return Supervisor(
+                job=job, arguments=tuple(words), root=self.context.root, environ=environ, log=self.log,
+                deadline=time.time() + self.stage.timeout, say=view.line, stops_early=self.arguments.stops_early,
+                through_view=console.is_terminal and self.context.out.stdout.is_terminal,
+            ).run()  # fmt: skip
 
     def _close(self, code: int, reasons: Sequence[str]) -> None:
         """Write the answer into the log, make the report from the log, and show the summary."""
@@ -177,10 +201,12 @@ class Run:
         write_report(self.folder, report)
         lines = render_summary(report)
         out = self.context.out
-        for line in lines:
-            out.line(line)
-        out.line(f"  report: {self._short(self.folder)}")
-        out.summary(render_markdown(lines))
+        try:
+            for line in [*lines, f"  report: {self._short(self.folder)}"]:
+                out.line(line)
+        except READER_GONE:  # the verdict stands, whoever reads it
+            silence_output()
+        out.summary(render_markdown(report))
         out.set_outputs(outputs_of(report))
 
     # Surroundings ----------------------------------------------------------------------------
@@ -227,6 +253,21 @@ class Run:
 
     def _short(self, path: Path) -> str:
         return os.path.relpath(path, self.context.cwd)
+
+
+def list_devices(machine: Verification | None) -> tuple[DeviceRecord, ...]:
+    """Give the devices that a run may use as its report names them."""
+    if machine is None:
+        return ()
+    return tuple(record_device(device, driver=machine.inventory.driver) for device in machine.devices)
+
+
+def silence_output() -> None:
+    """Send both streams nowhere: their reader has gone, and Python would complain again when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def describe_environment() -> dict[str, str]:

@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,6 +116,7 @@ class Supervisor:
     deadline: float
     say: Callable[[str], None]
     stops_early: bool = False
+    through_view: bool = False
     done: set[str] = field(default_factory=set)
     running: dict[str, Event] = field(default_factory=dict)
     red: bool = False
@@ -156,11 +158,16 @@ class Supervisor:
         path.write_text(self.job.dump(), encoding="utf-8")
         self.ended = False
         self.unshown.clear()
+        words = [*self.arguments, "--color=yes"] if self.through_view else self.arguments
         child = process.start(
-            [sys.executable, "-m", "pytest", *self.arguments],
+            [sys.executable, "-m", "pytest", *words],
             cwd=self.root, environ={**self.environ, JOB_VARIABLE: str(path)},
+            stdout=subprocess.PIPE if self.through_view else None,
         )  # fmt: skip
+        reader = threading.Thread(target=self._pass_on, args=(child.stdout,), daemon=True) if child.stdout else None
         try:
+            if reader is not None:
+                reader.start()
             return self._follow(child, tail)
         except KeyboardInterrupt:
             child.send_signal(signal.SIGINT)  # pytest then shows what it has
@@ -169,6 +176,14 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.end_group(child)
             raise
+        finally:
+            if reader is not None:
+                reader.join(timeout=process.KILL_GRACE)
+
+    def _pass_on(self, lines: Iterable[str]) -> None:
+        """Print pytest's lines above the live view, which has the terminal."""
+        for line in lines:
+            self.say(line.rstrip("\n"))
 
     def _follow(self, child: subprocess.Popen[str], tail: Tail) -> int:
         while True:
