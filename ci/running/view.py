@@ -50,27 +50,30 @@ def render_view(progress: Progress, *, now: float, started: float) -> Renderable
     bar.add_row(
         Text(f"{done}/{progress.total}", style="bold"),
         ProgressBar(total=max(progress.total, 1), completed=done, width=24),
-        describe_progress(progress, now=now, started=started),
+        describe_time(progress, now=now, started=started),
     )
-    return Group(lanes, bar)
+    return Group(lanes, bar, describe_counts(progress))
 
 
 def _lane(running: Running | None, now: float) -> tuple[Text, Text]:
     if running is None:
-        return Text(""), Text("free", style="dim")
+        return Text(""), Text("idle", style="dim")
     again = f" (attempt {running.attempt})" if running.attempt > 1 else ""
     return Text(format_seconds(max(now - running.since, 0.0)), style="cyan"), Text(running.test + again)
 
 
-def describe_progress(progress: Progress, *, now: float, started: float) -> Text:
-    """Say counts, elapsed time and time left in one line."""
-    text = Text()
+def describe_counts(progress: Progress) -> Text:
+    """Say the counts, red as soon as one of them is bad."""
     counts = progress.counts()
     bad = any(outcome.is_red or outcome is Outcome.INFRASTRUCTURE for outcome in counts)
-    text.append(format_counts(counts), style="red" if bad else "green")
-    text.append(f"  {format_seconds(max(now - started, 0.0))}")
+    return Text(format_counts(counts), style="red" if bad else "green")
+
+
+def describe_time(progress: Progress, *, now: float, started: float) -> Text:
+    """Say the time since the start and about how much is left, and that a run is simulated."""
+    text = Text(format_seconds(max(now - started, 0.0)))
     left = progress.time_left(now)
-    if left is not None and not progress.ended:
+    if left is not None and (progress.waiting or progress.running):
         text.append(f", about {format_seconds(left)} left", style="dim")
     if progress.simulated:
         text.append("  [simulated]", style="yellow")
@@ -130,7 +133,8 @@ class View:
             elif self.progress.total and now - self._last >= PLAIN_EVERY:
                 self._last = now
                 done, total = len(self.progress.outcomes), self.progress.total
-                self.line(f"{done}/{total}  {describe_progress(self.progress, now=now, started=self.started).plain}")
+                when = describe_time(self.progress, now=now, started=self.started)
+                self.line(f"{done}/{total}  {describe_counts(self.progress)}  {when}")
 
     def follow(self) -> None:
         """Update until `finish`."""
