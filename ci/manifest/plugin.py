@@ -29,6 +29,9 @@ FOLDER = "LOCKGATE_RECORD_DIR"
 STAGE = "LOCKGATE_RECORD_STAGE"
 ISOLATION = "LOCKGATE_RECORD_ISOLATION"
 ORDER = "LOCKGATE_RECORD_ORDER"
+BRANCH = "LOCKGATE_RECORD_BRANCH"
+"""`1`: the data for the ordinary coverage report hold branches (the C tracer then costs twice as much)."""
+
 CORE = "LOCKGATE_RECORD_CORE"
 ROOT = "LOCKGATE_RECORD_ROOT"
 
@@ -54,7 +57,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         recorder = make_recorder(
             roots=(root + os.sep, canary.__file__),
             wanted=os.environ.get(CORE, ""),
-            branch=sys.version_info < (3, 12) and session.read_coverage_branch(root),
+            branch=os.environ.get(BRANCH) == "1",
         )
         os.makedirs(folder, exist_ok=True)
         recorder.start()
@@ -118,6 +121,7 @@ class Recorded:
         imports.install(state, rewriter=AssertionRewritingHook)
         files.install(state)
         children.install(state, is_session=True)
+        state.listen()
         self._wrap_fixtures()
         state.active = True
         self._canary("start")

@@ -96,18 +96,6 @@ def early_modules(root: str) -> list[str]:
     return sorted(path for path in paths if isinstance(path, str) and path.startswith(inside))
 
 
-def read_coverage_branch(root: str) -> bool:
-    """Whether the repository's own coverage settings ask for branches."""
-    import coverage  # noqa: PLC0415
-
-    if not os.path.isdir(root):
-        return False
-    try:
-        return bool(coverage.Coverage(data_file=None, config_file=True).get_option("run:branch"))
-    except coverage.CoverageException:
-        return False
-
-
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int]:
     """Give rank and number of ranks of this process; (0, 0) outside a process group."""
     ranks = environ.get("WORLD_SIZE", "")

@@ -23,6 +23,7 @@ def start() -> None:
     imports.install(state)
     files.install(state)
     children.install(state, is_session=False)
+    state.listen()
     recorder.switch(state.label)
     recorder.watch_calls(state.label.startswith("module:"))
     state.active = True

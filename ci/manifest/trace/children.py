@@ -30,7 +30,7 @@ SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 
 def install(state: State, *, is_session: bool) -> None:
     """Count children from now on, and prepare their environment; a session's own test forks are not counted."""
-    _audit(state)
+    _listen(state)
     _wrap_exit(state)
     os.register_at_fork(after_in_child=lambda: _after_fork(state))
     if is_session:
@@ -102,7 +102,7 @@ def _wrap_exit(state: State) -> None:
     os._exit = leave
 
 
-def _audit(state: State) -> None:
+def _listen(state: State) -> None:
     def started(program: Any, arguments: Any, cwd: Any, environ: Any) -> None:
         words = (
             [os.fsdecode(word) for word in arguments]
@@ -114,27 +114,34 @@ def _audit(state: State) -> None:
         path = (environ or os.environ).get("PATH", os.defpath) if not _is_bytes(environ) else os.environ.get("PATH", "")
         _classify(state, os.fsdecode(program or words[0]), words, os.fsdecode(cwd or "."), path)
 
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        if not state.active:
-            return
-        if event == "subprocess.Popen":
-            program, arguments, cwd, environ = args
-            started(program, arguments, cwd, environ)
-        elif event == "os.posix_spawn":
-            # subprocess uses it where it can, after an event of its own.
-            if sys._getframe(1).f_code.co_filename.endswith(f"{os.sep}subprocess.py"):  # noqa: SLF001
-                return
-            started(args[0], args[1], ".", args[2])
-        elif event in ("os.fork", "os.forkpty"):
-            state.current.spawned += 1
-        elif event == "os.exec":
-            started(args[0], args[1], ".", args[2])
-            if state.merge:
-                _finish(state, "exec")
-        elif event in ("os.system", "pty.spawn"):
-            state.current.opaque.add(f"child-shell: {event}")
+    def popen(args: tuple[Any, ...]) -> None:
+        started(*args)
 
-    sys.addaudithook(hook)
+    def spawned(args: tuple[Any, ...]) -> None:
+        # subprocess uses it where it can, after an event of its own.
+        if not sys._getframe(2).f_code.co_filename.endswith(f"{os.sep}subprocess.py"):  # noqa: SLF001
+            started(args[0], args[1], ".", args[2])
+
+    def fork(_args: tuple[Any, ...]) -> None:
+        state.current.spawned += 1
+
+    def execute(args: tuple[Any, ...]) -> None:
+        started(args[0], args[1], ".", args[2])
+        if state.merge:
+            _finish(state, "exec")
+
+    def shell(_args: tuple[Any, ...]) -> None:
+        state.current.opaque.add("child-shell")
+
+    state.handlers |= {
+        "subprocess.Popen": popen,
+        "os.posix_spawn": spawned,
+        "os.fork": fork,
+        "os.forkpty": fork,
+        "os.exec": execute,
+        "os.system": shell,
+        "pty.spawn": shell,
+    }
     _wrap_spawn(started, state)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -36,7 +37,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 def install(state: State) -> None:
-    """Add the audit hook and wrap the three functions; neither can be undone, both obey `state.active`."""
+    """Handle the audit events of files and wrap the three functions; all obey `state.active`."""
     lstat = os.lstat
     realpath = _Folders()
     record_folder = state.folder + os.sep
@@ -122,7 +123,7 @@ def install(state: State) -> None:
         if len(args) > 1 and args[1]:
             loaded((args[1],))
 
-    handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+    events: dict[str, Callable[[tuple[Any, ...]], None]] = {
         "open": opened,
         "os.listdir": listed,
         "os.scandir": listed,
@@ -130,13 +131,8 @@ def install(state: State) -> None:
         "import": extension,
         "sqlite3.connect": database,
     }
-
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        handler = handlers.get(event)
-        if handler is not None and state.active:
-            guarded(handler, args)
-
-    sys.addaudithook(hook)
+    for event, handler in events.items():
+        state.handlers[event] = partial(guarded, handler)
 
     def asked(path: Any) -> None:
         if isinstance(path, int):
@@ -147,7 +143,7 @@ def install(state: State) -> None:
         state.current.probed.add(text)
 
     for name in ("stat", "lstat", "access"):
-        _wrap(name, lambda path: guarded(asked, path), state)
+        _wrap(name, partial(guarded, asked), state)
 
 
 def _wrap(name: str, asked: Callable[[Any], None], state: State) -> None:

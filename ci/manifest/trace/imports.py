@@ -14,8 +14,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
+from weakref import ref
 
 from .state import State
 
@@ -25,44 +27,18 @@ FROZEN = "<frozen importlib._bootstrap>"
 
 def install(state: State, *, rewriter: type | None = None) -> None:
     """Wrap the import functions; `rewriter` is pytest's loader of test modules."""
+    edges = _Edges(state)
     original = builtins.__import__
-    seen: dict[tuple[Any, ...], tuple[CodeType, list[str]]] = {}
 
-    def note(frame: FrameType | None, names: list[str], key: tuple[Any, ...]) -> None:
-        if not state.active:
-            return
-        targets = _files(names, state.inside)
-        if targets:
-            importer = _importer(frame, state.inside)
-            if importer is None:
-                # Asked for by code outside the repository: the context wants it.
-                state.current.imported.update(targets)
-                return
-            state.edge(importer, targets)
-        if frame is not None:
-            seen[key] = (frame.f_code, targets)
-
-    def failed(name: str) -> None:
-        if state.active:
-            state.current.probed.update(_candidates(name, state.inside))
-
-    def importer(
-        name: str,
-        globals: Any = None,
-        locals: Any = None,
-        fromlist: Any = (),
-        level: int = 0,  # noqa: A002
-    ) -> Any:
+    def importer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:  # noqa: A002
         try:
             module = original(name, globals, locals, fromlist, level)
         except ImportError:
-            failed(_absolute(name, globals, level))
+            edges.failed(_absolute(name, globals, level))
             raise
-        frame = _caller()
-        key = (id(frame.f_code) if frame else 0, name, tuple(fromlist or ()), level)
-        if key not in seen:
-            absolute = _absolute(name, globals, level)
-            note(frame, [absolute, *(f"{absolute}.{item}" for item in fromlist or ())], key)
+        if state.active:
+            absolute = _absolute(name, globals, level) if level else name
+            edges.note(_caller(), module, (absolute, *fromlist) if fromlist else (absolute,))
         return module
 
     original_module = importlib.import_module
@@ -71,12 +47,10 @@ def install(state: State, *, rewriter: type | None = None) -> None:
         try:
             module = original_module(name, package)
         except ImportError:
-            failed(name.lstrip("."))
+            edges.failed(name.lstrip("."))
             raise
-        frame = _caller()
-        key = (id(frame.f_code) if frame else 0, name, package)
-        if key not in seen:
-            note(frame, [module.__name__, name], key)
+        if state.active:
+            edges.note(_caller(), module, (module.__name__,))
         return module
 
     original_spec = importlib.util.find_spec
@@ -84,7 +58,7 @@ def install(state: State, *, rewriter: type | None = None) -> None:
     def find_spec(name: str, package: str | None = None) -> Any:
         spec = original_spec(name, package)
         if spec is None:
-            failed(name)
+            edges.failed(name)
         elif state.active and spec.origin and spec.origin.startswith(state.inside):
             state.current.probed.add(spec.origin)
         return spec
@@ -97,6 +71,47 @@ def install(state: State, *, rewriter: type | None = None) -> None:
             _wrap_loader(loader, state)
 
 
+class _Edges:
+    """Notes who asked for which module; what an import statement reaches is looked up once."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.known: dict[tuple[str, ...], tuple[ref[ModuleType], list[str]]] = {}
+        self.seen: dict[tuple[int, tuple[str, ...]], CodeType] = {}
+
+    def note(self, frame: FrameType | None, module: Any, names: tuple[str, ...]) -> None:
+        """Note one import; `names` are the module's and those taken from it."""
+        known = self.known.get(names)
+        if known is not None and known[0]() is module:
+            targets = known[1]
+        else:
+            first = names[0]
+            targets = _files([first, *(f"{first}.{item}" for item in names[1:])], self.state.inside)
+            if type(module) is ModuleType:
+                # Weakly: a program may count on a module going away.
+                self.known[names] = (ref(module), targets)
+        if not targets:
+            return
+        if frame is not None and frame.f_code.co_filename.startswith(self.state.inside):
+            code = frame.f_code
+            if (id(code), names) not in self.seen:
+                # Kept alive, so that its identity stays its own.
+                self.seen[id(code), names] = code
+                self.state.edge((code.co_filename, code.co_firstlineno, code.co_name), targets)
+            return
+        importer = _importer(frame, self.state.inside)
+        if importer is None:
+            # Asked for by code outside the repository: the context wants it.
+            self.state.current.imported.update(targets)
+        else:
+            self.state.edge(importer, targets)
+
+    def failed(self, name: str) -> None:
+        """Note where an import in vain would have been satisfied."""
+        if self.state.active:
+            self.state.current.probed.update(_candidates(name, self.state.inside))
+
+
 def _caller() -> FrameType | None:
     """Give the frame that called our caller; the interpreter itself imports from no frame at all."""
     try:
@@ -107,11 +122,19 @@ def _caller() -> FrameType | None:
 
 def _wrap_loader(loader: Any, state: State) -> None:
     original = loader.exec_module
+    rewriting = sys.modules[loader.__module__] if loader.__module__.startswith("_pytest") else None
+    if rewriting is not None:
+        # It compiles and then executes; only the second is the module's own doing.
+        def execute(code: CodeType, namespace: dict[str, Any]) -> None:
+            with state.module_code():
+                exec(code, namespace)
+
+        vars(rewriting)["exec"] = _hidden(execute)
 
     def exec_module(self: Any, module: ModuleType) -> None:
         origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
         if origin.startswith(state.inside) and state.active:
-            with state.context(f"module:{origin}"):
+            with state.context(f"module:{origin}"), state.module_code() if rewriting is None else nullcontext():
                 original(self, module)
         else:
             original(self, module)
@@ -153,7 +176,7 @@ def _files(names: list[str], inside: str) -> list[str]:
 
 
 def _importer(frame: FrameType | None, inside: str) -> tuple[str, int, str] | None:
-    """Find the code of the repository that asked, unless the import system or pytest did."""
+    """Find the code of the repository that asked, unless pytest did."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(inside):

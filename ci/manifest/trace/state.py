@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,19 +68,32 @@ class State:
         self.notes: dict[str, Notes] = {label: Notes()}
         self.current: Notes = self.notes[label]
         self.edges: dict[tuple[str, int, str], set[str]] = {}
+        self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {}
         self.on_load: dict[str, Callable[[Any], None]] = {}
         self.leave = os._exit
+        self.running: set[str] = set()
 
     @property
     def label(self) -> str:
         """The current context."""
         return self.stack[-1]
 
+    def listen(self) -> None:
+        """Add the one audit hook, which cannot be taken away: while not active it does nothing."""
+        handlers = self.handlers
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            handler = handlers.get(event)
+            if handler is not None and self.active:
+                handler(args)
+
+        sys.addaudithook(hook)
+
     def _enter(self, label: str) -> None:
         self.current = self.notes.setdefault(label, Notes())
-        self.recorder.watch_calls(label.startswith("module:"))
         os.environ[CONTEXT_VARIABLE] = label
         self.recorder.switch(label)
+        self.recorder.watch_calls(label in self.running)
 
     @contextmanager
     def context(self, label: str) -> Iterator[None]:
@@ -94,6 +108,21 @@ class State:
         finally:
             self.stack.pop()
             self._enter(self.stack[-1])
+
+    @contextmanager
+    def module_code(self) -> Iterator[None]:
+        """Watch calls while the code of a module runs in its own context."""
+        label = self.label
+        if self.merge or not self.active or not label.startswith("module:"):
+            yield
+            return
+        self.running.add(label)
+        self.recorder.watch_calls(True)
+        try:
+            yield
+        finally:
+            self.running.discard(label)
+            self.recorder.watch_calls(False)
 
     def forget(self) -> None:
         """Start from nothing in the current context: what a fork's child does first."""
