@@ -16,8 +16,10 @@ from ci.report.model import RunReport
 from ci.report.terminal import headline, render_report
 from ci.report.timeline import render_timeline
 from ci.report.write import build_report, read_report, write_report, write_whole
+from ci.running.durations import record_report
 
 REPORTS = Path(".lockgate", "report")
+DURATIONS = Path(".lockgate", "durations.json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,13 +52,16 @@ def run_show(options: argparse.Namespace, context: Context) -> int:
 
 
 def run_merge(options: argparse.Namespace, context: Context) -> int:
-    """Join shards, write the files, say the verdict."""
+    """Join shards, write the files, record the durations, say the verdict."""
     report = merge_reports([read_report(find_report(name, context)) for name in options.reports])
     paths = write_report(context.path(options.output), report)
     context.out.line(headline(report))
     for reason in report.reasons:
         context.out.line(f"  {reason}")
     context.out.summary(render_markdown(report))
+    warning = record_report(context.root / DURATIONS, report)
+    if warning:
+        context.out.warn(warning)
     context.out.step(f"wrote {', '.join(path.name for path in paths)} to {context.path(options.output)}")
     if report.exit_code is None:
         return 1

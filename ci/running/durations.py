@@ -111,7 +111,13 @@ def write_durations(path: Path, durations: Durations) -> None:
 
 
 def record_report(path: Path, report: RunReport) -> str:
-    """Work a finished run into the records; gives a warning ("" when all went well), since they are only a cache."""
+    """Work a finished run into the records; gives a warning ("" when all went well), since they are only a cache.
+
+    A shard records nothing: the next shard must be split from the same numbers.
+    The merged report of all shards does.
+    """
+    if report.shard:
+        return ""
     before, warning = read_durations(path)
     try:
         write_durations(path, before.updated(measure_report(report), kind=name_kind(report)))

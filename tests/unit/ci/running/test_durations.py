@@ -116,6 +116,13 @@ def test_a_run_is_worked_into_the_file_and_a_damaged_one_is_replaced(tmp_path: P
     assert read_durations(path)[0].kinds == {"cpu": {"a": 4.0}}
 
 
+def test_a_shard_records_nothing_so_that_the_next_one_is_split_alike(tmp_path: Path) -> None:
+    path = tmp_path / "durations.json"
+    row = TestResult(id="a", outcome=Outcome.PASSED, duration=4.0)
+    assert record_report(path, RunReport(stage="x", shard="1/2", results=(row,))) == ""
+    assert not path.exists()
+
+
 def test_records_that_cannot_be_written_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     warning = record_report(tmp_path / "file" / "durations.json", report())
