@@ -36,7 +36,7 @@ def test_importing_pulls_in_neither_torch_nor_the_engine(package):
 
 def test_the_native_library_loads_and_says_how_it_was_built():
     features = ask(
-        "from monitoring import native; import json; print(json.dumps(native.load().features(), default=str))"
+        "from monitoring import native; import json; print(json.dumps(native.load_native().features(), default=str))"
     )
     assert features["mode"] in ("cpu", "cuda")
 
