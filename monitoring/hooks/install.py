@@ -36,7 +36,8 @@ def install(model: nn.Module, points: Iterable[Point], recorder: Recorder) -> li
     try:
         taps = [recorder.add(point) for point in points]
         tokens = next((tap for tap in taps if tap.point.source is Source.TOKENS), None)
-        removers += StepHooks(model, tokens, recorder).install()
+        steps = StepHooks(model, tokens, recorder)
+        removers += steps.install_begin()
         if hasattr(model, "generate"):
             removers.append(GenerateWrapper(model, recorder.sessions.generating).remove)
         for tap in taps:
@@ -47,6 +48,7 @@ def install(model: nn.Module, points: Iterable[Point], recorder: Recorder) -> li
                 pre_hook = _input_hook(tap)
                 removers.append(tap.point.module.register_forward_pre_hook(pre_hook, with_kwargs=True).remove)
         removers += _install_attention([tap for tap in taps if tap.point.source in INSIDE_ATTENTION])
+        removers += steps.install_end()
     except BaseException:
         for remove in reversed(removers):
             remove()
@@ -70,15 +72,20 @@ class StepHooks:
         # Plain names: traced code reads them, and tensors of closures are what a graph takes as inputs.
         self._token, self._number, self._state = recorder.token, recorder.number, recorder.state
 
-    def install(self) -> list[Callable[[], None]]:
-        """Install hooks on the model, and on its decoder when that is another module."""
-        removers = [
-            self._model.register_forward_pre_hook(self.begin, with_kwargs=True, prepend=True).remove,
-            self._model.register_forward_hook(self.end).remove,
-        ]
+    def install_begin(self) -> list[Callable[[], None]]:
+        """Install the hooks that run before everything else."""
+        add = self._model.register_forward_pre_hook
+        removers = [add(self.begin, with_kwargs=True, prepend=True).remove]
         if self._decoder is not self._model:
-            begin = self._decoder.register_forward_pre_hook(self.begin_alone, with_kwargs=True, prepend=True)
-            removers += [begin.remove, self._decoder.register_forward_hook(self.end_alone).remove]
+            add = self._decoder.register_forward_pre_hook
+            removers.append(add(self.begin_alone, with_kwargs=True, prepend=True).remove)
+        return removers
+
+    def install_end(self) -> list[Callable[[], None]]:
+        """Install the hooks that run after all others: the model's own output may be watched too."""
+        removers = [self._model.register_forward_hook(self.end).remove]
+        if self._decoder is not self._model:
+            removers.append(self._decoder.register_forward_hook(self.end_alone).remove)
         return removers
 
     def begin(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
