@@ -95,10 +95,11 @@ def explain_test(plan: Plan, test: str) -> str:
     if test in plan.skipped:
         changed = len({cause.path for cause in plan.causes if cause.path})
         return f"{test}: skipped; {Reason.UNTOUCHED}: nothing that it depends on is among the {changed} changed paths"
-    inside = [item for item in plan.tests if item.id.startswith((f"{test}::", f"{test}["))]
+    below = tuple(f"{test.rstrip('/')}{mark}" for mark in ("::", "[", "/"))
+    inside = [item for item in plan.tests if item.id.startswith(below)]
     if inside:
         return f"{test}: {len(inside)} of its tests run; the first: {_because(inside[0])}"
-    left = [name for name in plan.skipped if name.startswith((f"{test}::", f"{test}["))]
+    left = [name for name in plan.skipped if name.startswith(below)]
     if left:
         return f"{test}: its {len(left)} tests are skipped; {Reason.UNTOUCHED}: {Reason.UNTOUCHED.meaning}"
     return f"{test}: runs; {Reason.NEW_TEST}: the manifest does not know it" if "::" in test else ""

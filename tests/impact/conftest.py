@@ -136,6 +136,11 @@ class Project:
         assert code == 0, text
         return read_plan(out)
 
+    def lockgate_why(self, path: str, manifest: Path, base: str) -> str:
+        """Ask why a path does what it does."""
+        words = ("--manifest", str(manifest), "--base", base, "--head", "HEAD", "--why", path)
+        return self.lockgate(plan_command, "unit", *words)[1]
+
     def lockgate(self, module: Any, *arguments: str) -> tuple[int, str]:
         """Run one command in this process, as `ci.cli` does."""
         from ci.cli import Parser
@@ -158,7 +163,7 @@ class Project:
         return context, stream.getvalue
 
 
-def make_project(root: Path, home: Path) -> Project:
+def build_project(root: Path, home: Path) -> Project:
     home.mkdir(parents=True, exist_ok=True)
     (home / "witness.py").write_text(WITNESS)
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTEST_", "COV", "LOCKGATE"))}
@@ -181,10 +186,16 @@ def make_project(root: Path, home: Path) -> Project:
     return project
 
 
+@pytest.fixture(scope="session")
+def make_project() -> Callable[[Path, Path], Project]:
+    """Give the function that makes an empty repository in a folder, with a home folder beside it."""
+    return build_project
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Give an empty repository."""
-    return make_project(tmp_path / "repository", tmp_path / "home")
+    return build_project(tmp_path / "repository", tmp_path / "home")
 
 
 def missed(plan: Plan, failed: list[str]) -> list[str]:
