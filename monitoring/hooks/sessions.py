@@ -111,7 +111,7 @@ class Sessions:
         prefill = session.is_prefill(columns)
         start = session.columns
         windows = None
-        if columns > 1 or start == 0:
+        if prefill or columns > 1:  # a step of one token is no padding, unless it is a prompt's chunk
             windows = read_windows(forward.mask, batch=forward.batch, start=start, columns=columns)
             if windows is None and forward.mask is None and start == 0:
                 windows = read_windows_from_positions(forward.positions, batch=forward.batch, columns=columns)
