@@ -89,8 +89,9 @@ def _run_here(state: State, item: pytest.Item, answer: str) -> None:
     record: dict[str, Any] = {**state.dump(), "lines": state.recorder.lines()}
     if not record["lines"].get(state.label) and not record["contexts"].get(state.label, {}).get("executed"):
         record["contexts"].setdefault(state.label, {}).setdefault("opaque", []).append("nothing-recorded")
+    text = json.dumps({"reports": data, "record": record, "exit": leaving}, default=str, separators=(",", ":"))
     with open(answer, "w", encoding="utf-8") as stream:
-        json.dump({"reports": data, "record": record, "exit": leaving}, stream, default=str)
+        stream.write(text)
 
 
 def _wait(pid: int) -> int:

@@ -198,7 +198,7 @@ class _Folders:
 def _is_machinery(*, linecache: bool = False) -> bool:
     """Whether no test asked: the first frame outside the standard library is pytest's own machinery, or ours."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename == __file__:
+    while frame is not None and frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
     while frame is not None:
         name = frame.f_code.co_filename
@@ -207,6 +207,6 @@ def _is_machinery(*, linecache: bool = False) -> bool:
         if linecache and name.endswith(f"{os.sep}linecache.py"):
             return True
         if not name.startswith("<frozen ") and (not name.startswith(STANDARD) or "-packages" in name):
-            return name.startswith(OWN) or name == PLUGIN or any(part in name for part in MACHINERY)
+            return name == PLUGIN or any(part in name for part in MACHINERY)
         frame = frame.f_back
     return False

@@ -193,7 +193,7 @@ def _candidates(name: str, inside: str) -> set[str]:
     parts = name.split(".")
     for entry in sys.path:
         base = os.path.abspath(entry or ".")
-        if base + os.sep == inside or base.startswith(inside):
+        if (base + os.sep == inside or base.startswith(inside)) and os.path.isdir(base):
             for length in range(1, len(parts) + 1):
                 stem = os.path.join(base, *parts[:length])
                 found.update((f"{stem}.py", os.path.join(stem, "__init__.py")))
