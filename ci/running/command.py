@@ -10,6 +10,7 @@ from ci.context import Context
 from ci.running.events import SUPERVISOR, EventLog
 from ci.running.folder import hold_folder
 from ci.running.options import compose_arguments
+from ci.running.shard import Shard
 from ci.running.steps import Run
 from ci.running.supervisor import terminable
 from ci.stages.table import read_settings
@@ -44,6 +45,8 @@ def run(options: argparse.Namespace, context: Context) -> int:
     """Run a stage; gives 0 (green), 1 (red) or the code of what made a verdict impossible."""
     settings = read_settings(context.root)
     stage = settings.stage(options.stage)
+    if options.shard:
+        Shard.parse(options.shard)  # a wrong one is told before anything starts
     arguments = compose_arguments(stage, options.rest, root=context.root, cwd=context.cwd)
     folder = context.path(options.report) if options.report else context.root / ".lockgate" / "report" / stage.name
     with hold_folder(folder), terminable(), EventLog(_log_path(folder), clock=context.clock) as log:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ci.process import describe_exit
 from ci.report.model import Outcome, RunReport, TestResult
 from ci.running.selection import Selection
 from ci.stages.model import Stage
@@ -31,12 +32,20 @@ class Expectation:
     collect_only: bool = False
 
 
-def judge(report: RunReport, selection: Selection, expected: Expectation, *, ended: Sequence[str] = ()) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How the sessions ended: what struck them, and the exit code of the one that ended by itself."""
+
+    reasons: tuple[str, ...] = ()
+    code: int | None = None
+
+
+def judge(report: RunReport, selection: Selection, expected: Expectation, *, ended: Ended) -> list[str]:
     """Give the reasons why a run is red, most telling first; none means green.
 
-    `ended` are the reasons that the supervisor saw itself (a limit, a signal).
+    `ended` is what the supervisor saw itself (a limit, a signal, an exit code).
     """
-    reasons = list(ended)
+    reasons = list(ended.reasons)
     reasons += [f"check {check.name} failed" for check in report.checks if not check.passed]
     reasons += _count_red(report.results)
     reasons += _judge_selection(report, selection, expected)
@@ -45,7 +54,8 @@ def judge(report: RunReport, selection: Selection, expected: Expectation, *, end
     if left and not expected.collect_only:
         reasons.append(f"{_tests(len(left))} selected but not run")
     red = any(result.outcome.is_red for result in report.results)
-    reasons += [_describe_code(code) for code in selection.codes if code not in TESTS_RAN or (code == 1 and not red)]
+    if ended.code is not None and (ended.code not in TESTS_RAN or (ended.code == 1 and not red)):
+        reasons.append(_describe_code(ended.code))
     return reasons
 
 
@@ -107,7 +117,7 @@ def _describe_code(code: int) -> str:
         3: "pytest stopped at an internal error",
         4: "pytest did not accept its arguments",
     }
-    return words.get(code, f"pytest answered with exit code {code}")
+    return words.get(code, f"pytest ended with {describe_exit(code)} after its last test")
 
 
 def _tests(count: int) -> str:

@@ -1,16 +1,16 @@
-"""Event log -> what pytest selected and how its sessions ended. Pure; the results are `ci.report.build`'s part."""
+"""Event log -> what pytest selected. Pure; the results are `ci.report.build`'s part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.running.events import MAIN, Event, Kind
+from ci.running.events import Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What the first session collected, and the exit codes of all.
+    """What the first session collected.
 
     `selected` counts the tests that were to run, `deselected` those that the
     stage, a person, a plan or a shard left out; `unseen` are test files of which
@@ -22,15 +22,12 @@ class Selection:
     deselected: int = 0
     unseen: tuple[str, ...] = ()
     unregistered: tuple[str, ...] = ()
-    codes: tuple[int, ...] = ()
 
 
 def read_selection(events: Sequence[Event]) -> Selection:
     """Take the selection from a run's log; a run that never collected has an empty one."""
     first = next((event.data for event in events if event.event is Kind.COLLECTED), {})
-    ends = [event.data for event in events if event.event is Kind.END and event.data.get("worker") == MAIN]
     return Selection(
         selected=len(first.get("tests", ())), deselected=int(first.get("deselected", 0)),
         unseen=tuple(first.get("unseen", ())), unregistered=tuple(first.get("unregistered", ())),
-        codes=tuple(int(end["code"]) for end in ends),
     )  # fmt: skip

@@ -29,7 +29,7 @@ from ci.report.write import build_report, write_report
 from ci.running.durations import name_kind, read_durations, record_report
 from ci.running.events import EventLog, Kind, read_events
 from ci.running.job import Job
-from ci.running.judge import Expectation, judge
+from ci.running.judge import Ended, Expectation, judge
 from ci.running.machine import find_machine, guard_machine
 from ci.running.options import PytestArguments
 from ci.running.selection import read_selection
@@ -63,7 +63,7 @@ class Run:
     def run(self) -> int:
         """Do the steps; gives the exit code, or raises what made a verdict impossible."""
         try:
-            reasons, planned = self._do_steps()
+            ended, planned = self._do_steps()
         except CiError as error:
             self._close(error.exit_code, [error.message.splitlines()[0].rstrip(":")])
             raise
@@ -80,20 +80,20 @@ class Run:
             return PIPE_CLOSED
         events, damaged = read_events(self.folder)
         report = build_run(events, damaged=damaged)
-        reasons = judge(report, read_selection(events), self._expect(planned), ended=reasons)
+        reasons = judge(report, read_selection(events), self._expect(planned), ended=ended)
         code = InfrastructureError.exit_code if report.infrastructure else int(bool(reasons))
         self._close(code, reasons)
         return code
 
-    def _do_steps(self) -> tuple[list[str], int | None]:
+    def _do_steps(self) -> tuple[Ended, int | None]:
         plan = self._read_plan()
         nothing = plan is not None and plan.decision is Decision.NONE
         machine = None if nothing else self._find_machine()
         self._open(machine)
         with watched(self.run_id, folder=self.folder, cwd=self.context.root, environ=self._environ()) as environ:
             self._run_checks(environ)
-            reasons = [] if nothing else self._run_tests(environ, machine, planned=plan is not None)
-        return reasons, None if plan is None else plan.selected
+            ended = Ended() if nothing else self._run_tests(environ, machine, planned=plan is not None)
+        return ended, None if plan is None else plan.selected
 
     # Steps -----------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Run:
             name=check.name, command=check.command, passed=passed, duration=time.monotonic() - begin, output=output
         )
 
-    def _run_tests(self, environ: Mapping[str, str], machine: Verification | None, *, planned: bool) -> list[str]:
+    def _run_tests(self, environ: Mapping[str, str], machine: Verification | None, *, planned: bool) -> Ended:
         """Run pytest until every test has an answer; gives why the run is red beside the tests."""
         options, devices = self.options, list_devices(machine)
         kind = name_kind(RunReport(stage=self.stage.name, simulated=bool(options.simulate), devices=devices))

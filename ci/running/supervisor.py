@@ -24,6 +24,7 @@ from ci.report.model import Outcome, TestResult
 from ci.running import watchdog
 from ci.running.events import Event, EventLog, Kind, Tail
 from ci.running.job import JOB_VARIABLE, Job
+from ci.running.judge import Ended
 from ci.running.session import to_json
 from ci.running.tree import find_descendants, find_marked, kill_all, reap, run_mark, sweep
 
@@ -129,8 +130,8 @@ class Supervisor:
         """The report folder."""
         return Path(self.job.folder)
 
-    def run(self) -> list[str]:
-        """Run sessions until one ends by itself; gives the reasons that make the run red."""
+    def run(self) -> Ended:
+        """Run sessions until one ends by itself; gives how they ended."""
         tail = Tail(self.folder)
         while True:
             before = len(self.done)
@@ -140,18 +141,21 @@ class Supervisor:
                     raise ReportError(
                         "the event log could not be written", hint="is the disk full? --report DIR moves it"
                     )
-                return self.reasons
+                return self._end(code)
             self._blame(code)
             self._show_unshown()
             if self.stops_early and self.red:
-                return self.reasons
+                return self._end()
             if len(self.done) == before:
                 self.reasons.append(f"pytest ended with {process.describe_exit(code)} outside of any test")
-                return self.reasons
+                return self._end()
             self.job = replace(self.job, done=tuple(sorted(self.done)), session=self.job.session + 1)
             rest = "the tests that are left run in a new session"
             self.say(f"the session ended with {process.describe_exit(code)}; {rest}")
             self.log.write(Kind.RESTART, set="main", reason=f"{process.describe_exit(code)}; {rest}")
+
+    def _end(self, code: int | None = None) -> Ended:
+        return Ended(reasons=tuple(self.reasons), code=code if self.ended else None)
 
     def _run_session(self, tail: Tail) -> int:
         path = self.folder / "job.json"
