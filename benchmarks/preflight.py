@@ -75,15 +75,13 @@ def main() -> int:
             peer = [run(PEER, environ) for _ in range(3)]
         except subprocess.CalledProcessError:
             peer = []
-    print(
-        f"pre-flight of 8 fake GPUs, median of {rounds}: {first:.1f} ms wall, {cpu:.1f} ms CPU (bar {BAR_MILLISECONDS:g} ms)"
-    )
+    bar = f"bar {BAR_MILLISECONDS:g} ms"
+    print(f"pre-flight of 8 fake GPUs, median of {rounds}: {first:.1f} ms wall, {cpu:.1f} ms CPU ({bar})")
     print(f"the same again in one process (pynvml imported): {again:.2f} ms")
     if peer:
         wall, used = (median(float(row[at]) for row in peer) for at in (0, 1))
-        print(
-            f"import torch and count devices: {wall:.0f} ms wall, {used:.0f} ms CPU: {wall / first:.0f} times the pre-flight"
-        )
+        times = f"{wall / first:.0f} times the pre-flight"
+        print(f"import torch and count devices: {wall:.0f} ms wall, {used:.0f} ms CPU: {times}")
     else:
         print("torch is not installed: not compared")
     return 1 if first > BAR_MILLISECONDS else 0

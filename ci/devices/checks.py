@@ -65,7 +65,7 @@ def check_devices(requirement: Requirement, inventory: Inventory, *, held: froze
 
 
 def check_nvml(inventory: Inventory) -> list[Problem]:
-    """NVML loads and talks to the driver."""
+    """Check that NVML loads and talks to the driver."""
     fault = inventory.fault
     if fault is None:
         return []
@@ -87,7 +87,7 @@ def check_versions(inventory: Inventory) -> list[str]:
 
 
 def check_count(requirement: Requirement, inventory: Inventory, fit: Sequence[Device]) -> list[Problem]:
-    """Enough devices are left after the mask and the other checks."""
+    """Check that enough devices are left after the mask and the other checks."""
     words = [f"{requirement.devices} CUDA device(s) are needed for {requirement.stage}, {len(fit)} can be used"]
     if inventory.simulated:
         return [Problem(check="count", message=words[0], hint=f"--simulate {requirement.devices} gives enough")]
@@ -105,7 +105,7 @@ def check_count(requirement: Requirement, inventory: Inventory, fit: Sequence[De
 
 
 def check_reachable(device: Device) -> list[Problem]:
-    """The device answers."""
+    """Check that the device answers."""
     if not device.fault:
         return []
     hint = "reset it (`nvidia-smi --gpu-reset`) or reboot; `dmesg` shows the Xid event"
@@ -113,7 +113,7 @@ def check_reachable(device: Device) -> list[Problem]:
 
 
 def check_ecc(device: Device) -> list[Problem]:
-    """The memory has shown no uncorrected error since the driver was loaded."""
+    """Check that the memory has shown no uncorrected error since the driver was loaded."""
     if not device.ecc_uncorrected:
         return []
     text = f"{device.label} has {device.ecc_uncorrected} uncorrected ECC error(s) since the driver was loaded"
@@ -121,7 +121,7 @@ def check_ecc(device: Device) -> list[Problem]:
 
 
 def check_remap(device: Device) -> list[Problem]:
-    """No bad row or page of memory waits for a reset, and none failed to be replaced."""
+    """Check that no bad row or page of memory waits for a reset, and that none failed to be replaced."""
     if device.remap_failed:
         text = f"{device.label} could not replace a bad row of memory: it has no spare row left"
         return [_problem("remap", device, text, "the GPU is to be replaced")]
@@ -132,7 +132,7 @@ def check_remap(device: Device) -> list[Problem]:
 
 
 def check_mode(device: Device) -> list[Problem]:
-    """The device lets processes compute."""
+    """Check that the device lets processes compute."""
     if not device.prohibited:
         return []
     text = f"{device.label} is in compute mode PROHIBITED"
@@ -140,7 +140,7 @@ def check_mode(device: Device) -> list[Problem]:
 
 
 def check_processes(device: Device) -> list[Problem]:
-    """No process of others has a CUDA context on the device."""
+    """Check that no process of others has a CUDA context on the device."""
     if not device.processes:
         return []
     names = ", ".join(map(str, device.processes))
@@ -149,7 +149,7 @@ def check_processes(device: Device) -> list[Problem]:
 
 
 def check_memory(device: Device, requirement: Requirement) -> list[Problem]:
-    """Enough of the device's memory is free."""
+    """Check that enough of the device's memory is free."""
     if device.memory_free >= requirement.free_fraction * device.memory_total:
         return []
     text = (

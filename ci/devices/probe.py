@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,7 +84,8 @@ def _probe_gpu(nvml: Any, index: int) -> list[Device]:
     try:
         uuid = nvml.nvmlDeviceGetUUID(handle)
         mode = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle, default=(0, 0))[0]
-        gpu = _probe_device(nvml, handle, index=index, uuid=uuid, partitioned=bool(mode))
+        bare = Device(index=index, uuid=uuid, partitioned=bool(mode))
+        gpu = _probe_health(nvml, handle, _probe_use(nvml, handle, bare))
         return [gpu, *_probe_instances(nvml, handle, gpu)] if mode else [gpu]
     except nvml.NVMLError as error:
         return [Device(index=index, uuid=uuid, fault=str(error))]
@@ -100,55 +102,43 @@ def _probe_instances(nvml: Any, handle: Any, gpu: Device) -> list[Device]:
             _ask(nvml, nvml.nvmlDeviceGetGpuInstanceId, instance, default=0),
             _ask(nvml, nvml.nvmlDeviceGetComputeInstanceId, instance, default=0),
         )
-        uuid = nvml.nvmlDeviceGetUUID(instance)
-        legacy = f"MIG-{gpu.uuid}/{numbers[0]}/{numbers[1]}"
-        found.append(_probe_device(nvml, instance, index=gpu.index, uuid=uuid, parent=gpu, legacy_name=legacy))
+        # Health belongs to the GPU: an instance starts out with its answers.
+        bare = replace(
+            gpu,
+            uuid=nvml.nvmlDeviceGetUUID(instance),
+            parent=gpu.uuid,
+            legacy_name=f"MIG-{gpu.uuid}/{numbers[0]}/{numbers[1]}",
+            partitioned=False,
+        )
+        found.append(_probe_use(nvml, instance, bare))
     return found
 
 
-def _probe_device(
-    nvml: Any,
-    handle: Any,
-    *,
-    index: int,
-    uuid: str,
-    partitioned: bool = False,
-    parent: Device | None = None,
-    legacy_name: str = "",
-) -> Device:
-    """Ask everything of one handle; health questions belong to the GPU, so an instance inherits the answers."""
+def _probe_use(nvml: Any, handle: Any, device: Device) -> Device:
+    """Ask what the device is and who uses it."""
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
-    if parent is not None:
-        ecc, remap = parent.ecc_uncorrected, (parent.remap_pending, parent.remap_failed)
-        prohibited = parent.prohibited
-    else:
-        ecc = _ask(
-            nvml,
-            nvml.nvmlDeviceGetTotalEccErrors,
-            handle,
-            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            nvml.NVML_VOLATILE_ECC,
-            default=None,
-        )
-        remap = _probe_remap(nvml, handle)
-        mode = _ask(nvml, nvml.nvmlDeviceGetComputeMode, handle, default=nvml.NVML_COMPUTEMODE_DEFAULT)
-        prohibited = mode == nvml.NVML_COMPUTEMODE_PROHIBITED
-    return Device(
-        index=index,
-        uuid=uuid,
+    return replace(
+        device,
         name=nvml.nvmlDeviceGetName(handle),
-        capability=tuple(capability) if capability else (parent.capability if parent else None),
+        capability=tuple(capability) if capability else device.capability,
         memory_total=memory.total,
         memory_free=memory.free,
         processes=_probe_processes(nvml, handle),
-        ecc_uncorrected=ecc,
-        remap_pending=remap[0],
-        remap_failed=remap[1],
-        prohibited=prohibited,
-        parent=parent.uuid if parent else "",
-        legacy_name=legacy_name,
-        partitioned=partitioned,
+    )
+
+
+def _probe_health(nvml: Any, handle: Any, device: Device) -> Device:
+    """Ask a GPU whether its hardware is sound."""
+    errors = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    mode = _ask(nvml, nvml.nvmlDeviceGetComputeMode, handle, default=nvml.NVML_COMPUTEMODE_DEFAULT)
+    pending, failed = _probe_remap(nvml, handle)
+    return replace(
+        device,
+        ecc_uncorrected=_ask(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, *errors, default=None),
+        remap_pending=pending,
+        remap_failed=failed,
+        prohibited=mode == nvml.NVML_COMPUTEMODE_PROHIBITED,
     )
 
 

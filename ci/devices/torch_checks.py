@@ -60,7 +60,7 @@ def check_torch(
 
 
 def check_build(facts: TorchFacts) -> list[Problem]:
-    """The installed torch is a CUDA build."""
+    """Check that the installed torch is a CUDA build."""
     if facts.cuda:
         return []
     kind = f"a ROCm build ({facts.rocm})" if facts.rocm else "a CPU build"
@@ -69,7 +69,7 @@ def check_build(facts: TorchFacts) -> list[Problem]:
 
 
 def check_cuda(facts: TorchFacts, inventory: Inventory) -> tuple[list[Problem], list[str]]:
-    """The driver runs the CUDA version that torch was built with.
+    """Check that the driver runs the CUDA version that torch was built with.
 
     Within one major version an older driver runs newer programs (CUDA's minor
     version compatibility), so that is a note: the kernel check decides.
@@ -88,7 +88,7 @@ def check_cuda(facts: TorchFacts, inventory: Inventory) -> tuple[list[Problem], 
 
 
 def check_capability(device: Device, built: Sequence[str]) -> list[Problem]:
-    """The device's compute capability is among the built ones, or a built PTX can be compiled for it."""
+    """Check that the device's compute capability was built, or that a built PTX can be compiled for it."""
     if device.capability is None or not built or any(runs_on(name, device.capability) for name in built):
         return []
     text = (
@@ -118,7 +118,7 @@ def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
 
 
 def check_kernels(facts: TorchFacts, devices: Sequence[Device]) -> list[Problem]:
-    """A real kernel ran on every device and gave the right numbers."""
+    """Check that a real kernel ran on every device and gave the right numbers."""
     if facts.error or facts.count != len(devices):
         text = f"torch sees {facts.count} of {len(devices)} device(s)" + (f": {facts.error}" if facts.error else "")
         hint = "`nvidia-smi` and `dmesg` show more; a device may be in exclusive mode or in a bad state"

@@ -18,7 +18,7 @@ SIDE = 256
 
 def run_kernel() -> dict[str, Any]:
     """Describe torch, then multiply two matrices of whole numbers on each device and compare with the CPU."""
-    import torch  # noqa: PLC0415 - this process exists for it
+    import torch
 
     facts: dict[str, Any] = {
         "version": torch.__version__,
@@ -52,8 +52,8 @@ def _multiply(torch: Any, position: int) -> str:
 
 def run_reduce(rank: int, size: int, store: str, backend: str) -> dict[str, Any]:
     """Add up rank + 1 over all ranks; every rank must get size * (size + 1) / 2."""
-    import torch  # noqa: PLC0415 - this process exists for it
-    import torch.distributed as dist  # noqa: PLC0415
+    import torch
+    import torch.distributed as dist
 
     device = "cuda:0" if backend == "nccl" else "cpu"
     file_store = dist.FileStore(store, size)

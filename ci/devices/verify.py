@@ -79,7 +79,6 @@ def verify_devices(
     root: Path,
     hold: Hold = hold_nothing,
     deep: bool = True,
-    python: str = sys.executable,
     limit: float = CHILD_LIMIT,
 ) -> Verification:
     """Verify this machine for a stage; all problems are listed, none is raised.
@@ -87,8 +86,8 @@ def verify_devices(
     `hold` keeps other runs of ours off the devices while they are looked at and
     names those that others have (they are in use, not broken). `deep` runs the
     checks that start processes and CUDA on the devices that nobody holds, unless
-    `LOCKGATE_VERIFY=shallow`; `python` is the interpreter of the tests, `limit` in
-    seconds bounds each child.
+    `LOCKGATE_VERIFY=shallow`; `limit` in seconds bounds each child, which runs in
+    this interpreter.
     """
     visible = [device.uuid for device in probe_devices(environ).devices if device.uuid]
     with hold(visible) as holders:
@@ -106,7 +105,7 @@ def verify_devices(
             deep = False
             notes.append(f"{DEPTH_VARIABLE}={SHALLOW}: neither a kernel nor an all-reduce was tried")
         if deep and free and not problems and wants_torch(requirement, problems, notes):
-            children = Children(environ=environ, root=root, python=python, limit=limit)
+            children = Children(environ=environ, root=root, limit=limit)
             for group in visible_groups(free):
                 found, said = children.check_group(requirement, inventory, group)
                 problems += found
@@ -165,8 +164,8 @@ class Children:
 
     environ: Mapping[str, str]
     root: Path
-    python: str
     limit: float
+    python: str = sys.executable
 
     def check_group(
         self, requirement: Requirement, inventory: Inventory, devices: Sequence[Device]

@@ -57,7 +57,7 @@ def decode(kind: type[T], values: object, *, place: str) -> T:
     Keys that the value does not have are ignored, so that a reader outlives new fields.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{place or 'the document'} is {_name(values)}, expected an object")
+        raise ValueError(f"{place or 'the document'} is {_name(values)}, expected an object")  # noqa: TRY004 - one kind
     found: dict[str, Any] = {}
     for name, hint, required in _fields(cast("Any", kind)):
         if name in values:

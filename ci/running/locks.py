@@ -17,6 +17,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ci.devices.probe import read_process_name
 from ci.errors import InfrastructureError
@@ -26,6 +27,9 @@ HELD_VARIABLE = "LOCKGATE_HELD_DEVICES"
 """UUIDs that a process above has locked for this one: a run within a run does not wait for them."""
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+H = TypeVar("H", bound="HeldDevices")
 
 
 class HeldDevices:
@@ -51,7 +55,7 @@ class HeldDevices:
             os.close(descriptor)
         self._descriptors.clear()
 
-    def __enter__(self) -> HeldDevices:
+    def __enter__(self: H) -> H:
         """Give itself."""
         return self
 

@@ -27,7 +27,8 @@ folder = Path(os.environ["FOLDER"])
 mine = os.environ.get("HOLD", "")
 held = try_lock([mine], environ=os.environ) if mine else None
 found = find_machine(Stage(name="x", devices=2), simulate=0, environ=os.environ, root=folder)
-with EventLog(folder / "events-supervisor.jsonl", clock=lambda: 1.0) as log, guard_machine(found, environ=os.environ, log=log):
+log = EventLog(folder / "events-supervisor.jsonl", clock=lambda: 1.0)
+with log, guard_machine(found, environ=os.environ, log=log):
     Path(os.environ["FAKE_NVML_FILE"]).write_text(os.environ["CHANGE"])
     if "XID" in os.environ["CHANGE"]:
         import time

@@ -60,7 +60,7 @@ def test_a_merge_onto_a_full_disk_ends_with_10_and_leaves_no_part(small_disk: Pa
     assert any(words in done.stderr for words in FULL)
     assert "free some space" in done.stderr
     assert "Traceback" not in done.stderr
-    assert os.listdir(small_disk / "merged") == []
+    assert list((small_disk / "merged").iterdir()) == []
 
 
 def test_an_old_report_stays_whole_when_the_new_one_does_not_fit(small_disk: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,7 +80,7 @@ def test_shards_are_merged_with_their_verdict_durations_and_summary(
     code, text = call("merge", "s1", "s2", "-o", "whole")
     assert code == 0
     assert text.startswith("multi_gpu: green: 2 passed")
-    assert sorted(os.listdir(tmp_path / "whole")) == ["junit.xml", "report.json", "timeline.html"]
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["junit.xml", "report.json", "timeline.html"]
     assert read_durations(tmp_path / ".lockgate" / "durations.json")[0].kinds == {"cpu": {"t1": 7.0, "t2": 7.0}}
     assert "green" in (tmp_path / "summary.md").read_text()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -197,7 +197,7 @@ def test_no_two_tests_of_a_row_overlap(spans: list[tuple[float, float]]) -> None
     assert sorted(place for row in packed for place in row) == list(range(len(rows)))
     for row in packed:
         ordered = [rows[place] for place in row]
-        for first, second in zip(ordered, ordered[1:], strict=False):
+        for first, second in pairwise(ordered):
             assert first.started + first.duration <= second.started + 2e-3
 
 
@@ -261,7 +261,11 @@ def test_text_stays_text_in_markdown() -> None:
 def test_all_files_are_written_and_read_back(rich_report: RunReport, tmp_path: Path) -> None:
     paths = write_report(tmp_path / "new" / "folder", rich_report)
     assert sorted(path.name for path in paths) == ["junit.xml", "report.json", "timeline.html"]
-    assert sorted(os.listdir(tmp_path / "new" / "folder")) == ["junit.xml", "report.json", "timeline.html"]
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
+        "junit.xml",
+        "report.json",
+        "timeline.html",
+    ]
     assert len(read_report(tmp_path / "new" / "folder").results) == len(rich_report.results)
 
 
@@ -273,7 +277,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot be written"):
         write_whole(target_folder / "report.json", "new")
     assert target.read_text() == "old"
-    assert sorted(os.listdir(tmp_path)) == ["no", "report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["no", "report.json"]
 
 
 def test_a_report_that_is_not_there_says_what_writes_one(tmp_path: Path) -> None:

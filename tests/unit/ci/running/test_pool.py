@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from statistics import mean
 
 import pytest
@@ -44,7 +45,7 @@ def test_no_device_is_ever_given_twice(suite: list[Task], size: int, rule: str) 
             for one in schedule.placements
             if position in one.grant.positions and one.end > one.begin
         )
-        assert all(first[1] <= second[0] for first, second in zip(bars, bars[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in pairwise(bars))
 
 
 @given(SUITES, SIZES)
