@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REV", help="what the change is compared with (default: the default branch)")
     parser.add_argument("--head", metavar="REV", help="the change (default: the work tree as it is)")
     parser.add_argument("--policy-ref", metavar="REV", help="where the settings are read (default: the base)")
-    parser.add_argument("--force", action="store_true", help="plan the whole stage (a label or a dispatch asked for it)")
+    parser.add_argument(
+        "--force", action="store_true", help="plan the whole stage (a label or a dispatch asked for it)"
+    )
     parser.add_argument("--all", action="store_true", help="the same as --force")
     parser.add_argument("--marker", metavar="EXPR", help="select by this marker expression instead of a row's")
     parser.add_argument("--simulated", action="store_true", help="the tests will run on simulated devices")

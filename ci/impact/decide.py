@@ -109,11 +109,11 @@ def drift_effects(facts: Facts, effects: Sequence[Effect]) -> list[Effect]:
     unknown = _unknown_tests(facts)
     if not drifted:
         return unknown
-    graph = imports_at_base(facts.drift, manifest.edges)
+    importers = importers_at_base(facts.drift, manifest.edges)
     quiet = {effect.path for effect in effects if effect.reason in WITHOUT_CODE}
     found = []
     for change in facts.own.changes:
-        tests = 0 if change.path in quiet else _drifted_users(change, facts, view, drifted, graph)
+        tests = 0 if change.path in quiet else _drifted_users(change, facts, view, drifted, importers)
         if tests:
             first = next(path for path, bits in drifted.items() if bits & tests)
             detail = f"{change}, and {first} changed since the manifest"
@@ -122,7 +122,7 @@ def drift_effects(facts: Facts, effects: Sequence[Effect]) -> list[Effect]:
 
 
 def _drifted_users(
-    change: Change, facts: Facts, view: View, drifted: Mapping[str, Bits], graph: Mapping[str, frozenset[str]]
+    change: Change, facts: Facts, view: View, drifted: Mapping[str, Bits], importers: Mapping[str, list[str]]
 ) -> Bits:
     """Give the drifted tests that a change may touch: through their closure as recorded, or as it is at base.
 
@@ -135,7 +135,7 @@ def _drifted_users(
     names = new_module_words(change.path) if change.is_added else ()
     paths = {change.path, *(path for name in names for path in facts.own.mentions.get(name, ()))}
     tests = anyone & union(view.users(path) for path in paths)
-    reaching = who_reaches(paths, graph)
+    reaching = who_reaches(paths, importers)
     return tests | union(bits for path, bits in drifted.items() if path in reaching)
 
 
@@ -150,8 +150,8 @@ def _unknown_tests(facts: Facts) -> list[Effect]:
     ]
 
 
-def imports_at_base(span: Span, edges: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Say what each file imports at base.
+def importers_at_base(span: Span, edges: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    """Say by which files each file is imported at base.
 
     Files that did not drift keep their recorded edges; drifted ones are read
     again. One that git lacks may import everything.
@@ -166,15 +166,15 @@ def imports_at_base(span: Span, edges: Mapping[str, frozenset[str]]) -> dict[str
                 if source is None
                 else frozenset(resolve_imports(change.path, parse_imports(source), suffixes))
             )
-    return graph
-
-
-def who_reaches(targets: Iterable[str], graph: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Find the files whose import closure holds one of some files, these included."""
     importers: dict[str, list[str]] = {}
     for path, imported in graph.items():
         for one in imported:
             importers.setdefault(one, []).append(path)
+    return importers
+
+
+def who_reaches(targets: Iterable[str], importers: Mapping[str, list[str]]) -> frozenset[str]:
+    """Find the files whose import closure holds one of some files, these included."""
     seen: set[str] = set()
     todo = list(targets)
     while todo:
@@ -259,9 +259,7 @@ def _some(facts: Facts, view: View, effects: Sequence[Effect], chosen: dict[int,
     return _identified(plan, facts, effects)
 
 
-def _whole_files(
-    facts: Facts, view: View, effects: Sequence[Effect], chosen: dict[int, Effect]
-) -> list[Selected]:
+def _whole_files(facts: Facts, view: View, effects: Sequence[Effect], chosen: dict[int, Effect]) -> list[Selected]:
     """Name test files that may hold tests which the manifest does not know, and the new tests in them.
 
     These are the files that an effect names, and those whose known tests all

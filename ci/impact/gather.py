@@ -187,9 +187,7 @@ def find_stage(settings: Settings, request: Request, *, at_head: Settings | None
     return Stage(name=request.stage, documentation=documentation)
 
 
-def read_evidence(
-    request: Request, context: Context, sides: Sides, *, stage: Stage, max_age: float
-) -> Manifest | Plan:
+def read_evidence(request: Request, context: Context, sides: Sides, *, stage: Stage, max_age: float) -> Manifest | Plan:
     """Read the manifest, or give the plan that says why it is not used."""
     if request.manifest is None:
         return run_everything(stage.name, Reason.NO_MANIFEST, "no --manifest was given")
@@ -225,9 +223,7 @@ def read_evidence(
 
 def build_facts(sides: Sides, manifest: Manifest, *, stage: Stage, now: float) -> Facts:
     """Compare the trees and read the contents that the rules look at."""
-    recorded = {
-        path: Entry(mode=file.mode, blob=file.blob) for path, file in manifest.files.items() if file.is_tracked
-    }
+    recorded = {path: Entry(mode=file.mode, blob=file.blob) for path, file in manifest.files.items() if file.is_tracked}
     base = sides.base_tree if sides.base_tree is not None else recorded
     inside = {path: entry for path, entry in base.items() if not path.startswith("../")}
     repository = sides.repository
@@ -290,9 +286,7 @@ def read_sources(repository: Repository, spans: Iterable[Span]) -> dict[str, byt
                 wanted.update(side.blob for side in (change.before, change.after) if side is not None)
         if any(change.path.startswith(".github/") for change in span.changes):
             trees = (span.before, span.after)
-            wanted.update(
-                entry.blob for tree in trees for path, entry in tree.items() if path.startswith(".github/")
-            )
+            wanted.update(entry.blob for tree in trees for path, entry in tree.items() if path.startswith(".github/"))
     return repository.blobs(wanted)
 
 

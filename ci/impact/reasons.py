@@ -71,7 +71,11 @@ class Reason(Word):
         Scope.EVERYTHING,
         "A requirement, lock, build or container file changed: the recorded environment is another one.",
     )
-    SUBMODULE = "submodule-changed", Scope.EVERYTHING, "A submodule points to another commit; its content is not tracked."
+    SUBMODULE = (
+        "submodule-changed",
+        Scope.EVERYTHING,
+        "A submodule points to another commit; its content is not tracked.",
+    )
     LINK = "link-changed", Scope.EVERYTHING, "A symbolic link appeared, went or points elsewhere."
     SHADOWS = (
         "shadows-module",
@@ -93,7 +97,11 @@ class Reason(Word):
         Scope.EVERYTHING,
         "No record says who uses this file; list it under the row's `documentation` or `data` if no test can need it.",
     )
-    OUTSIDE = "outside-root", Scope.EVERYTHING, "A file outside the planned folder changed; nothing recorded its readers."
+    OUTSIDE = (
+        "outside-root",
+        Scope.EVERYTHING,
+        "A file outside the planned folder changed; nothing recorded its readers.",
+    )
 
     CONFTEST = "conftest", Scope.TESTS, "A `conftest.py` at or above the test changed."
     PACKAGE_INIT = "package-init", Scope.TESTS, "An `__init__.py` at or above the test, or that it imports, changed."

@@ -122,7 +122,9 @@ class Project:
         """Run everything and give the ids that failed, files that cannot be collected included."""
         out = self.root / ".lockgate/failed.json"
         out.unlink(missing_ok=True)
-        done = self.python("-m", "pytest", "-q", "-p", "witness", "-p", "no:cacheprovider", check=False, WITNESS=str(out))
+        done = self.python(
+            "-m", "pytest", "-q", "-p", "witness", "-p", "no:cacheprovider", check=False, WITNESS=str(out)
+        )
         if not out.exists():
             # Not even configured: every test is lost.
             assert done.returncode != 0
@@ -166,7 +168,9 @@ class Project:
 def build_project(root: Path, home: Path) -> Project:
     home.mkdir(parents=True, exist_ok=True)
     (home / "witness.py").write_text(WITNESS)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTEST_", "COV", "LOCKGATE"))}
+    environ = {
+        key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTEST_", "COV", "LOCKGATE"))
+    }
     environ |= {
         "PYTHONPATH": os.pathsep.join((str(SOURCES), str(home))),
         "HOME": str(home),

@@ -27,7 +27,10 @@ FIXTURE = "import pytest\n\n\n@pytest.fixture\ndef x():\n    return 1\n"
 USER = {"tests/sub/test_m.py": "def test_m(x):\n    assert x == 1\n"}
 CASE = "import unittest\n\n\nclass Base(unittest.TestCase):\n    def check(self):\n        assert True\n"
 WARNS = {"tests/sub/test_m.py": "import warnings\n\n\ndef test_m():\n    warnings.warn('old', UserWarning)\n"}
-REQUIRES = {"requirements.txt": "one==1\n", "tests/sub/test_m.py": "from pathlib import Path\n\n\ndef test_m():\n    assert 'one==1' in Path('requirements.txt').read_text()\n"}
+REQUIRES = {
+    "requirements.txt": "one==1\n",
+    "tests/sub/test_m.py": "from pathlib import Path\n\n\ndef test_m():\n    assert 'one==1' in Path('requirements.txt').read_text()\n",
+}
 
 KINDS = [
     row("conftest fixture", {"tests/sub/conftest.py": FIXTURE, **USER}, {"tests/sub/conftest.py": FIXTURE.replace("1", "2")}, "conftest"),
@@ -60,7 +63,10 @@ KINDS = [
 ]  # fmt: skip
 
 PLAIN = "def used():\n    return 1\n\n\ndef unused():\n    return 1\n"
-USES_PLAIN = {"src/plain/p.py": PLAIN, "tests/sub/test_m.py": "import sys\nsys.path.insert(0, 'src/plain')\nimport p\n\n\ndef test_m():\n    assert p.used() == 1\n"}
+USES_PLAIN = {
+    "src/plain/p.py": PLAIN,
+    "tests/sub/test_m.py": "import sys\nsys.path.insert(0, 'src/plain')\nimport p\n\n\ndef test_m():\n    assert p.used() == 1\n",
+}
 WORKFLOW = "on: push\njobs:\n  a:\n    runs-on: x\n    steps:\n      - run: lockgate run {stage}\n"
 
 

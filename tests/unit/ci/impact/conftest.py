@@ -22,9 +22,7 @@ Users = Mapping[str, Iterable[str]]
 
 
 def entries(files: Files, modes: Mapping[str, str]) -> dict[str, Entry]:
-    return {
-        path: Entry(mode=modes.get(path, "100644"), blob=blob_id(text.encode())) for path, text in files.items()
-    }
+    return {path: Entry(mode=modes.get(path, "100644"), blob=blob_id(text.encode())) for path, text in files.items()}
 
 
 def make_manifest(
@@ -45,8 +43,15 @@ def make_manifest(
 
     return Manifest(
         header=Header(
-            tool="test", blocks_version=1, stage="unit", source="0" * 40, started=0.0, created=0.0, is_complete=True,
-            core=Core.CTRACE, environment=environment,
+            tool="test",
+            blocks_version=1,
+            stage="unit",
+            source="0" * 40,
+            started=0.0,
+            created=0.0,
+            is_complete=True,
+            core=Core.CTRACE,
+            environment=environment,
         ),
         files={
             path: SourceFile(
@@ -62,9 +67,7 @@ def make_manifest(
             TestRecord(id=test, path=test.partition("::")[0], **{"outcome": "passed", "duration": 1.0, **facts})
             for test, facts in tests.items()
         ),
-        executed={
-            path: {name: bits(users) for name, users in blocks.items()} for path, blocks in executed.items()
-        },
+        executed={path: {name: bits(users) for name, users in blocks.items()} for path, blocks in executed.items()},
         libraries={
             path: Library(path=path, sources=frozenset(sources), tests=bits(users))
             for path, (sources, users) in libraries.items()
@@ -97,8 +100,14 @@ def make_facts(
     recorded = before if recorded is None else recorded
     facts = tests if isinstance(tests, Mapping) else {test: {} for test in tests}
     manifest = make_manifest(
-        recorded, facts, relations=relations, executed=executed or {}, libraries=libraries or {}, edges=edges or {},
-        modes=modes or {}, environment=environment or {},
+        recorded,
+        facts,
+        relations=relations,
+        executed=executed or {},
+        libraries=libraries or {},
+        edges=edges or {},
+        modes=modes or {},
+        environment=environment or {},
     )
     trees = [entries(recorded, modes or {}), entries(before, modes or {})]
     trees.append(entries(after, {**(modes or {}), **(modes_after or {})}))
@@ -116,7 +125,11 @@ def make_facts(
 
     def span(changes: Any, one: Any, two: Any) -> Span:
         return Span(
-            changes=through_links(changes, links or {}), before=one, after=two, sources=texts, mentions=mentions,
+            changes=through_links(changes, links or {}),
+            before=one,
+            after=two,
+            sources=texts,
+            mentions=mentions,
             dynamic=dynamic,
         )
 

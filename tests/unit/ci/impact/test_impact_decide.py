@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cpu
 
 MakeFacts = Callable[..., Facts]
 
-SRC = '''
+SRC = """
 LIMIT = 1
 
 
@@ -25,7 +25,7 @@ def used(x):
 
 def idle(x):
     return x
-'''
+"""
 FILES = {
     "src/pkg/__init__.py": "",
     "src/pkg/core.py": SRC,
@@ -80,7 +80,12 @@ SUBSETS: list[tuple[str, dict[str, str | None], set[str], str]] = [
     ("constant", edit("src/pkg/core.py", "LIMIT = 1", "LIMIT = 2"), {A1, A2}, "module-level"),
     ("signature", edit("src/pkg/core.py", "def used(x)", "def used(x, y=1)"), {A1, A2}, "module-level"),
     ("function removed", edit("src/pkg/core.py", "def idle(x):\n    return x\n", ""), {A1, A2}, "module-level"),
-    ("decorated function added", {"src/pkg/core.py": SRC + "\n@used\ndef new():\n    pass\n"}, {A1, A2}, "module-level"),
+    (
+        "decorated function added",
+        {"src/pkg/core.py": SRC + "\n@used\ndef new():\n    pass\n"},
+        {A1, A2},
+        "module-level",
+    ),
     ("module removed", {"src/pkg/other.py": None}, {B}, "module-level"),
     ("test body", edit("tests/test_a.py", "== 2", "== 3"), {A1}, "test-changed"),
     ("test module level", {"tests/test_a.py": "import os\n" + FILES["tests/test_a.py"]}, {A1, A2}, "test-file"),
@@ -207,7 +212,10 @@ def test_a_new_module_selects_those_that_already_name_it(facts_of: MakeFacts) ->
 
 
 def test_an_added_function_that_is_named_reaches_every_importer(facts_of: MakeFacts) -> None:
-    before = {**FILES, "tests/test_b.py": "import pkg.core\n\n\ndef test_b():\n    assert not hasattr(pkg.core, 'fresh')\n"}
+    before = {
+        **FILES,
+        "tests/test_b.py": "import pkg.core\n\n\ndef test_b():\n    assert not hasattr(pkg.core, 'fresh')\n",
+    }
     plan = decide(facts_of(before, {**before, "src/pkg/core.py": SRC + "def fresh():\n    pass\n"}, **EVIDENCE))
     assert known(plan) == {A1, A2}
 
