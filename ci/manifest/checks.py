@@ -127,10 +127,6 @@ def check_inventory(evidence: Evidence) -> Iterator[Finding]:
             names = ", ".join(sorted(other ^ first)[:3])
             yield _finding("same-inventory", f"rank {rank} differs in {len(other ^ first)} test(s): {names}",
                            "the same tests on every rank")  # fmt: skip
-        missing = other - {test.id for test in session.tests}
-        if missing:
-            yield _finding("all-tests-ran", f"{len(missing)} collected test(s) without a record: {', '.join(sorted(missing)[:3])}",
-                           "a record of each")  # fmt: skip
         if session.end.get("narrowed"):
             yield _finding("whole-stage", f"a run narrowed by {', '.join(session.end['narrowed'])}", "a run of the whole stage",
                            "record without -k, --lf, --deselect and single test ids")  # fmt: skip
@@ -142,10 +138,14 @@ def check_inventory(evidence: Evidence) -> Iterator[Finding]:
             yield _finding("rank-skipped", f"rank {rank} skipped every test", "no rank that skips everything")
     if not first:
         yield _finding("not-empty", "no tests", "at least one test", "check the stage's `select` and `paths`")
+    missing = first - {test.id for session in sessions for test in session.tests}
+    if missing:
+        names = ", ".join(sorted(missing)[:3])
+        yield _finding("all-tests-ran", f"{len(missing)} collected test(s) without a record: {names}", "a record of each")
     ranks = max(int(session.start.get("ranks", 0)) for session in sessions)
-    orders = {str(session.start.get("order")) for session in sessions}
-    if ranks > 1 and len(sessions) != ranks * len(orders):
-        yield _finding("all-ranks", f"{len(sessions)} session(s)", f"{ranks * len(orders)}, one per rank")
+    seen = {int(session.start.get("rank", 0)) for session in sessions if int(session.start.get("ranks", 0)) == ranks}
+    if ranks > 1 and seen != set(range(ranks)):
+        yield _finding("all-ranks", f"sessions of the ranks {sorted(seen)}", f"sessions of all {ranks} ranks")
 
 
 def check_elsewhere(evidence: Evidence) -> Iterator[Finding]:

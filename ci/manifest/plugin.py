@@ -22,9 +22,9 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.fixtures import FixtureDef
 
 from ci.manifest import forked, session
-from ci.manifest.trace import canary, children, files, imports
+from ci.manifest.trace import canary, child, children, files, imports
 from ci.manifest.trace.recorder import RecorderError, make_recorder
-from ci.manifest.trace.state import State
+from ci.manifest.trace.state import CONTEXT_VARIABLE, State
 
 FOLDER = "LOCKGATE_RECORD_DIR"
 STAGE = "LOCKGATE_RECORD_STAGE"
@@ -43,9 +43,10 @@ KEY = pytest.StashKey["Recorded"]()
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Begin before the first conftest is imported."""
     folder = os.environ.get(FOLDER)
-    if not folder or "LOCKGATE_RECORD_CONTEXT" in os.environ:
+    if not folder or os.environ.get(CONTEXT_VARIABLE):
         # A pytest that a test starts belongs to that test: its child recorder has it already.
         return
+    child.hand_over()
     if early_config.pluginmanager.has_plugin("xdist") and getattr(
         early_config.known_args_namespace, "numprocesses", None
     ):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from . import children, files, imports
 from .recorder import make_recorder
 from .state import CONTEXT_VARIABLE, State
+
+
+ACTIVE: list[State] = []
+"""The recording of this process, if it is a child."""
 
 
 def start() -> None:
@@ -27,3 +32,12 @@ def start() -> None:
     recorder.switch(state.label)
     recorder.watch_calls(state.label.startswith("module:"))
     state.active = True
+    ACTIVE.append(state)
+
+
+def hand_over() -> None:
+    """End the recording of a child that turns out to be a session itself: a rank, forked from a server."""
+    for name in (__name__, "_lockgate_trace.child"):
+        for state in getattr(sys.modules.get(name), "ACTIVE", ()):
+            if state.active:
+                state.finish("handed-over", {})

@@ -27,8 +27,8 @@ MACHINERY = tuple(
 """Parts of pytest that read test files to collect, rewrite and report them."""
 
 STANDARD = os.path.dirname(os.__file__) + os.sep
-OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
-PLUGIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugin.py")
+TOOL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+PLUGGY = f"{os.sep}pluggy{os.sep}"
 IGNORED_FOLDERS = tuple(
     f"{os.sep}{name}{os.sep}"
     for name in ("__pycache__", ".pytest_cache", ".lockgate", "site-packages", "dist-packages")
@@ -196,17 +196,22 @@ class _Folders:
 
 
 def _is_machinery(*, linecache: bool = False) -> bool:
-    """Whether no test asked: the first frame outside the standard library is pytest's own machinery, or ours."""
+    """Whether no test asked: the first frame that says so is the import system's or pytest's own machinery."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename.startswith(OWN):
-        frame = frame.f_back
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib"):
             return True
         if linecache and name.endswith(f"{os.sep}linecache.py"):
             return True
-        if not name.startswith("<frozen ") and (not name.startswith(STANDARD) or "-packages" in name):
-            return name == PLUGIN or any(part in name for part in MACHINERY)
+        if not _is_transparent(name):
+            return any(part in name for part in MACHINERY)
         frame = frame.f_back
     return False
+
+
+def _is_transparent(name: str) -> bool:
+    """Whether code acts for whoever called it: the standard library, the hook caller, and this tool itself."""
+    if name.startswith("<frozen ") or name.startswith(TOOL) or PLUGGY in name:
+        return True
+    return name.startswith(STANDARD) and "-packages" not in name
