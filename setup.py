@@ -4,11 +4,12 @@ environment -> `read_options` -> Options -> `cmake_arguments` -> CMake and Ninja
 
 - `LOCKGATE_NATIVE`: `cpu` (default), `cuda`, or `off` (a pure wheel; `SKIP_NATIVE_BUILD=1` means the same)
 - `CUDA_ARCHS`: architectures of a CUDA build, default `80;90`
-- `LOCKGATE_SANITIZE`: `thread` or `address`; `LOCKGATE_DEBUG=1`; `LOCKGATE_NATIVE_TESTS=1` (C++ tests and fuzzers):
-  for `invoke build-native`
+- `LOCKGATE_SANITIZE`: `thread` or `address`; `LOCKGATE_DEBUG=1`: for `invoke build-native` and `invoke test-native`
+- `LOCKGATE_FUZZ=1`: drive the fuzz targets by libFuzzer, which needs clang (`CXX=clang++`)
 - `LOCKGATE_BUILD_JOBS`: compilers at the same time, default by cores and memory
 
-A build that fails fails the installation.
+A build that fails fails the installation. Beside setuptools' commands there are `test_native` (build the C++ tests
+and run them) and `clean_native`; `tasks.py` gives them short names.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
-from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "monitoring" / "csrc"
+BUILDS = ROOT / "build" / "native"
 HOOK_TABLE = ROOT / "monitoring" / "hooks" / "sites.py"
 MODES = ("cpu", "cuda", "off")
 SANITIZERS = ("thread", "address")
+CLIENT_TESTS = "^(checksum|clock|encoder|response|client)_test$|^fuzz_"
 DEFAULT_ARCHS = "80;90"
 # Memory that one compiler needs at most, in bytes.
 JOB_MEMORY = {"cpu": 3 << 29, "cuda": 3 << 30}
@@ -49,8 +52,12 @@ NVCC_REMEDY = (
 )
 
 
-class NativeBuildError(CompileError):
-    """The native library cannot be built: what was found, and what to do next."""
+class NativeBuildError(SystemExit):
+    """The native library cannot be built: what was found, and what to do next; ends the build without a traceback."""
+
+    def __init__(self, message: str) -> None:
+        """Say it the way setuptools says its errors."""
+        super().__init__(f"error: {message}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +68,7 @@ class Options:
     archs: str = DEFAULT_ARCHS
     sanitizer: str = ""
     debug: bool = False
+    fuzz: bool = False
     tests: bool = False
     jobs: int = 0
 
@@ -106,7 +114,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         archs=parse_archs(environ.get("CUDA_ARCHS", "") or DEFAULT_ARCHS),
         sanitizer=sanitizer,
         debug=is_on(environ, "LOCKGATE_DEBUG"),
-        tests=is_on(environ, "LOCKGATE_NATIVE_TESTS"),
+        fuzz=is_on(environ, "LOCKGATE_FUZZ"),
         jobs=int(jobs),
     )
 
@@ -151,6 +159,8 @@ def cmake_arguments(options: Options, tools: Tools, table: HookTable, *, version
         f"-DLOCKGATE_HOOK_TABLE_DIGEST={table.digest}",
         f"-DLOCKGATE_SANITIZER={options.sanitizer}",
         f"-DLOCKGATE_BUILD_TESTS={'ON' if options.tests else 'OFF'}",
+        f"-DLOCKGATE_BUILD_PYTHON={'OFF' if options.tests else 'ON'}",
+        f"-DLOCKGATE_LIBFUZZER={'ON' if options.fuzz else 'OFF'}",
         f"-DLOCKGATE_WERROR={'OFF' if released else 'ON'}",
         f"-DLOCKGATE_CUDA={'ON' if options.mode == 'cuda' else 'OFF'}",
     ]
@@ -212,9 +222,10 @@ def find_module(name: str) -> str:
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str:
-    """Find CMake or Ninja: the one installed beside this Python first, then PATH; "" for neither."""
-    if find_module(name):
-        module: ModuleType = __import__(name)
+    """Find CMake's or Ninja's program: the one installed beside this Python first, then PATH; "" for neither."""
+    package = "cmake" if name == "ctest" else name
+    if find_module(package):
+        module: ModuleType = __import__(package)
         folder = getattr(module, "CMAKE_BIN_DIR", "") or getattr(module, "BIN_DIR", "")
         found = shutil.which(name, path=str(folder)) if folder else None
         if found:
@@ -269,8 +280,8 @@ def run_tool(arguments: list[str], environ: Mapping[str, str], *, doing: str) ->
     if child.returncode != 0:
         tail = "\n".join(lines[-40:])
         raise NativeBuildError(
-            f"{doing} the native library failed (exit code {child.returncode}):\n{tail}\n"
-            "see the compiler's message above; to install without the native library: LOCKGATE_NATIVE=off"
+            f"{doing} the native library failed (exit code {child.returncode}); its last lines:\n{tail}\n"
+            "to install without the native library: LOCKGATE_NATIVE=off"
         )
 
 
@@ -280,6 +291,27 @@ class NativeExtension(Extension):
     def __init__(self) -> None:
         """Use the stable ABI of Python 3.10, so one wheel serves every later Python."""
         super().__init__("monitoring._native", sources=[], py_limited_api=True)
+
+
+def build(options: Options, *, version: str, folder: Path | None, targets: Sequence[str] = ()) -> Path:
+    """Configure and build; the build folder, which without `folder` is the tree's own for these inputs."""
+    environ = dict(os.environ)
+    tools = find_tools(options, environ)
+    if tools.cuda_root:
+        library = str(Path(tools.cuda_root) / "lib")
+        environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (library, environ.get("LIBRARY_PATH", ""))))
+    released = (ROOT / "PKG-INFO").is_file()
+    arguments = cmake_arguments(options, tools, read_hook_table(HOOK_TABLE), version=version, released=released)
+    if folder is None:
+        folder = BUILDS / f"{name_build(options)}-{hash_inputs(arguments, environ)}"
+        remove_dead_folders(folder)
+    jobs = count_jobs(options, cores=os.cpu_count() or 1, memory=available_memory())
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "inputs.json").write_text(json.dumps({"options": asdict(options), "tools": asdict(tools)}, indent=1))
+    run_tool([tools.cmake, *arguments, "-S", str(SOURCES), "-B", str(folder)], environ, doing="configuring")
+    chosen = ["--target", *targets] if targets else []
+    run_tool([tools.cmake, "--build", str(folder), "--parallel", str(jobs), *chosen], environ, doing="building")
+    return folder
 
 
 class NativeBuildExt(build_ext):
@@ -292,7 +324,6 @@ class NativeBuildExt(build_ext):
     """
 
     in_tree = False
-    build_folder: Path | None = None
 
     def run(self) -> None:
         """Remember whether the build is for the tree, which setuptools forgets on the way."""
@@ -301,55 +332,85 @@ class NativeBuildExt(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Build one extension; an error ends the installation."""
-        environ = dict(os.environ)
-        options = read_options(environ)
-        tools = find_tools(options, environ)
-        if tools.cuda_root:
-            library = str(Path(tools.cuda_root) / "lib")
-            environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, (library, environ.get("LIBRARY_PATH", ""))))
-        arguments = cmake_arguments(
-            options,
-            tools,
-            read_hook_table(HOOK_TABLE),
-            version=self.distribution.get_version(),
-            released=(ROOT / "PKG-INFO").is_file(),
-        )
+        options = read_options(os.environ)
+        version = self.distribution.get_version()
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        if self.in_tree:
-            folder = ROOT / "build" / "native" / f"{name_build(options)}-{hash_inputs(arguments, environ)}"
-            remove_dead_folders(folder)
-            self.build_in(folder, arguments, options, tools, target, environ)
-        else:
+        if not self.in_tree:
             with tempfile.TemporaryDirectory(prefix="lockgate-native-") as name:
-                self.build_in(Path(name), arguments, options, tools, target, environ)
-
-    def build_in(
-        self, folder: Path, arguments: list[str], options: Options, tools: Tools, target: Path, environ: dict[str, str]
-    ) -> None:
-        """Configure and build in `folder`, and put the module at `target`."""
-        jobs = count_jobs(options, cores=os.cpu_count() or 1, memory=available_memory())
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "inputs.json").write_text(json.dumps({"options": asdict(options), "tools": asdict(tools)}, indent=1))
-        run_tool([tools.cmake, *arguments, "-S", str(SOURCES), "-B", str(folder)], environ, doing="configuring")
-        run_tool([tools.cmake, "--build", str(folder), "--parallel", str(jobs)], environ, doing="building")
-        self.build_folder = folder
-        if options.sanitizer and self.in_tree:
-            sys.stdout.write(f"the {options.sanitizer} sanitizer's build stays in {folder}\n")
+                self.install_module(build(options, version=version, folder=Path(name)), target)
             return
+        folder = build(options, version=version, folder=None)
+        if options.sanitizer:
+            sys.stdout.write(f"the {options.sanitizer} sanitizer's build stays in {folder}\n")
+        else:
+            self.install_module(folder, target)
+
+    def install_module(self, folder: Path, target: Path) -> None:
+        """Put the built module where setuptools expects it."""
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / target.name, target)
+
+    def file_name(self, ext: Extension) -> str:
+        """Name the module's file, relative to the packages' root."""
+        name: str = self.get_ext_filename(ext.name)  # type: ignore[no-untyped-call]
+        return name
 
     def copy_extensions_to_source(self) -> None:
         """Put the module into the tree in one step: running programs keep the old one."""
         for ext in self.extensions:
-            built = Path(self.build_lib) / self.get_ext_filename(ext.name)
+            built = Path(self.build_lib) / self.file_name(ext)
             if built.is_file():
-                replace_file(built, ROOT / self.get_ext_filename(ext.name))
+                replace_file(built, ROOT / self.file_name(ext))
+
+
+class NativeTest(Command):
+    """Builds the C++ tests in the tree's build folder and runs them by CTest."""
+
+    description = "build and run the C++ unit tests and the bounded fuzz targets"
+    user_options: ClassVar = [("client-only", None, "only the ClickHouse client library and its tests")]
+    boolean_options: ClassVar = ["client-only"]
+
+    def initialize_options(self) -> None:
+        """Test everything unless told otherwise."""
+        self.client_only = False
+
+    def finalize_options(self) -> None:
+        """Nothing depends on other options."""
+
+    def run(self) -> None:
+        """Build, then run; a failing test is an error."""
+        options = replace(read_options(os.environ), mode="cpu", tests=True)
+        targets = ["clickhouse_tests"] if self.client_only else []
+        folder = build(options, version=self.distribution.get_version(), folder=None, targets=targets)
+        ctest = find_program("ctest", os.environ) or "ctest"
+        chosen = ["-R", CLIENT_TESTS] if self.client_only else []
+        arguments = [ctest, "--test-dir", str(folder), "--output-on-failure", *chosen]
+        run_tool(arguments, os.environ, doing="testing")
+
+
+class NativeClean(Command):
+    """Removes what `build_ext --inplace` and `test_native` leave in the tree."""
+
+    description = "remove native build folders and the module in the tree"
+    user_options: ClassVar = []
+
+    def initialize_options(self) -> None:
+        """Nothing to choose."""
+
+    def finalize_options(self) -> None:
+        """Nothing depends on other options."""
+
+    def run(self) -> None:
+        """Remove them; what is not there is fine."""
+        shutil.rmtree(BUILDS, ignore_errors=True)
+        for module in (ROOT / "monitoring").glob("_native*.so"):
+            module.unlink()
 
 
 def name_build(options: Options) -> str:
     """Name a build folder for people: `cpu`, `cpu-thread`, `cuda-debug`."""
-    return "-".join(filter(None, (options.mode, options.sanitizer, "debug" if options.debug else "")))
+    words = (options.mode, options.sanitizer, *(word for word in ("debug", "fuzz", "tests") if getattr(options, word)))
+    return "-".join(filter(None, words))
 
 
 def remove_dead_folders(current: Path) -> None:
@@ -389,6 +450,11 @@ if __name__ == "__main__":
     native = read_options(os.environ).mode != "off"
     setup(
         ext_modules=[NativeExtension()] if native else [],
-        cmdclass={"build_ext": NativeBuildExt, "build_py": PackagesOnly},
+        cmdclass={
+            "build_ext": NativeBuildExt,
+            "build_py": PackagesOnly,
+            "clean_native": NativeClean,
+            "test_native": NativeTest,
+        },
         options={"bdist_wheel": {"py_limited_api": "cp310"}} if native else {},
     )
