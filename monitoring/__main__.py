@@ -70,7 +70,9 @@ def build_parser() -> Parser:
 
 
 def _add_plot_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--kind", choices=("norms", "attention"), default="norms", help="what to draw (default: norms)")
+    command.add_argument(
+        "--kind", choices=("norms", "attention"), default="norms", help="what to draw (default: norms)"
+    )
     command.add_argument("--site", default="resid_pre", help="site whose norms are drawn (default: resid_pre)")
     command.add_argument("--layer", type=int, help="layer whose attention is drawn (default: the first)")
     command.add_argument("--request", type=int, default=0, metavar="N", help="request, counted from 0 (default: 0)")
@@ -155,12 +157,14 @@ def run_show(store: Store, options: argparse.Namespace) -> int:
         cells = (site.site, site.layers, site.dtypes, site.shapes)
         table.add_row(*map(escape, cells), str(site.rows), format_bytes(site.bytes))
     table.add_section()
-    table.add_row("all", "", "", f"{run.requests} request(s), {run.tokens} tokens", str(run.rows), format_bytes(run.bytes))
+    table.add_row(
+        "all", "", "", f"{run.requests} request(s), {run.tokens} tokens", str(run.rows), format_bytes(run.bytes)
+    )
     out.print(table)
     for record in records:
         out.print(
-            f"shard {record.shard_rank}: accepted {record.accepted} = {record.written} written + {record.dropped} dropped"
-            f" + {record.failed} failed", highlight=False,
+            f"shard {record.shard_rank}: accepted {record.accepted} = {record.written} written"
+            f" + {record.dropped} dropped + {record.failed} failed", highlight=False,
         )  # fmt: skip
     for reason, count in _losses(records).items():
         out.print(f"  lost: {escape(reason)} {count}", highlight=False)
@@ -211,7 +215,7 @@ def run_prune(store: Store, options: argparse.Namespace) -> int:
     if not options.run and options.keep is None and options.older_than is None:
         raise UsageError("prune needs --run, --keep or --older-than", hint="--dry-run shows what would be removed")
     if options.keep is not None and options.keep < 0:
-        raise UsageError(f"--keep is {options.keep}, expected 0 or more")
+        raise UsageError(f"--keep is {options.keep}, expected 0 or more", hint="--keep 0 removes every run")
     age = None if options.older_than is None else parse_age(options.older_than)
     chosen = choose_runs(
         store.read_runs(), named=options.run, keep=options.keep, older_than=age, now=time.time(), where=store.url
@@ -227,9 +231,15 @@ def run_prune(store: Store, options: argparse.Namespace) -> int:
 
 
 def choose_runs(
-    records: Sequence[RunRecord], *, named: Sequence[str], keep: int | None, older_than: float | None, now: float, where: str
+    records: Sequence[RunRecord],
+    *,
+    named: Sequence[str],
+    keep: int | None,
+    older_than: float | None,
+    now: float,
+    where: str,
 ) -> list[str]:
-    """Choose which runs to remove; `records` oldest first, times in seconds. A named run that is not there is an error."""
+    """Choose which runs to remove; `records` oldest first, times in seconds; `RunNotFound` for an unknown name."""
     started: dict[str, int] = {}
     for record in records:
         started[record.run_id] = min(started.get(record.run_id, record.started_at), record.started_at)
@@ -249,7 +259,7 @@ def parse_age(text: str) -> float:
     """Read `90m`, `12h` or `30d` as seconds."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
     if match is None:
-        raise UsageError(f"--older-than is {text!r}, expected a number and s, m, h or d, say 30d")
+        raise UsageError(f"--older-than is {text!r}, expected a number and its unit", hint="units: s, m, h, d; say 30d")
     return float(match.group(1)) * SECONDS[match.group(2)]
 
 

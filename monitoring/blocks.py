@@ -8,6 +8,7 @@ encoder serves the memory store's tests and the spool's; the drain has its own.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from array import array
@@ -155,7 +156,7 @@ def _decode(reader: Reader, kind: str, rows: int, *, name: str, binary: bool, de
             values = _decode(reader, inner, rows, name=name, binary=binary, depth=depth + 1)
             return [None if null else value for null, value in zip(nulls, values, strict=True)]
         ends = _numbers(reader, "Q", rows, name=name)
-        if any(end < start for start, end in zip(ends, ends[1:], strict=False)):
+        if any(end < start for start, end in itertools.pairwise(ends)):
             raise BlockError(f"the offsets of column {name} run backwards")
         flat = _decode(reader, inner, ends[-1] if rows else 0, name=name, binary=binary, depth=depth + 1)
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]

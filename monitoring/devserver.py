@@ -148,7 +148,7 @@ def start(folder: Path, *, tied: bool, ports: tuple[int, int] | None = None) -> 
         arguments = [binary, *(["server"] if Path(binary).name == "clickhouse" else [])]
         arguments += [f"--config-file={folder / 'config.xml'}"]
         with (folder / "output.log").open("wb") as output:
-            child = subprocess.Popen(  # noqa: S603 - our own arguments
+            child = subprocess.Popen(
                 arguments, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={"PATH": os.environ.get("PATH", os.defpath), "TZ": "UTC", "HOME": str(folder)},
                 preexec_fn=_die_with_parent if tied else None,  # noqa: PLW1509 - one system call, no allocation
@@ -184,7 +184,7 @@ def render_config(folder: Path, *, http_port: int, tcp_port: int) -> str:
   <http_port>{http_port}</http_port>
   <tcp_port>{tcp_port}</tcp_port>
   <path>{place}/data/</path>
-  <tmp_path>{place}/tmp/</tmp_path>
+  <tmp_path>{place}/scratch/</tmp_path>
   <user_files_path>{place}/files/</user_files_path>
   <format_schema_path>{place}/schemas/</format_schema_path>
   <users_config>{place}/users.xml</users_config>
@@ -214,7 +214,7 @@ def render_users() -> str:
 def _write_files(folder: Path, *, http_port: int, tcp_port: int) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ("data", "tmp", "files", "schemas"):
+        for name in ("data", "scratch", "files", "schemas"):
             (folder / name).mkdir(exist_ok=True)
         config = render_config(folder, http_port=http_port, tcp_port=tcp_port)
         (folder / "config.xml").write_text(config, encoding="utf-8")

@@ -29,12 +29,14 @@ def plot_norms(internals: Internals, path: str | Path, *, site: str = "resid_pre
         mask = internals.mask(site, layer=layer)[request]
         values = tensor[request].double()
         rows.append(values.reshape(values.shape[0], -1).norm(dim=1).masked_fill(~mask, float("nan")).tolist())
-    width = max(len(row) for row in rows)
-    grid = [[float("nan")] * (width - len(row)) + row for row in rows]
+    # Every layer has the request's tokens at its right edge; empty columns of the batch around them go.
+    width = max(sum(value == value for value in row) for row in rows)  # noqa: PLR0124 - NaN alone differs from itself
+    grid = [[value for value in row if value == value] for row in rows]  # noqa: PLR0124 - as above
+    grid = [[float("nan")] * (width - len(row)) + row for row in grid]
     figure, axes = pyplot.subplots(figsize=(min(16.0, 3 + 0.18 * width), min(12.0, 1.6 + 0.28 * len(grid))))
     image = axes.imshow(grid, aspect="auto", cmap="viridis", interpolation="nearest")
     axes.set_title(f"norm of {name}, request {internals.requests[request]}")
-    axes.set_xlabel("token (aligned to the last one)")
+    axes.set_xlabel("token")
     axes.set_ylabel("layer")
     axes.set_yticks(range(len(grid)), ["model" if number < 0 else str(number) for number in numbers])
     figure.colorbar(image, ax=axes, label="L2 norm")
@@ -42,9 +44,14 @@ def plot_norms(internals: Internals, path: str | Path, *, site: str = "resid_pre
 
 
 def plot_attention(
-    internals: Internals, path: str | Path, *, layer: int | None = None, request: int = 0, heads: Sequence[int] | None = None
+    internals: Internals,
+    path: str | Path,
+    *,
+    layer: int | None = None,
+    request: int = 0,
+    heads: Sequence[int] | None = None,
 ) -> Path:
-    """Draw the attention pattern of one layer (the first captured by default), one square per head; give the PNG's path."""
+    """Draw one layer's attention pattern (the first captured by default), a square per head; give the PNG's path."""
     pyplot = _import_pyplot()
     patterns = internals.attentions
     _, numbers = _place(internals, "pattern")
@@ -54,8 +61,9 @@ def plot_attention(
     _check_request(internals, request)
     pattern = patterns[numbers.index(chosen)][request].float()
     held = internals.mask("pattern", layer=chosen)[request]
-    count = int(held.sum())
-    pattern = pattern[:, -count:, -count:]
+    tokens = held.nonzero().flatten()
+    # The key axis may be longer than the query axis: both end at the batch's right edge.
+    pattern = pattern[:, tokens][:, :, tokens + pattern.shape[-1] - held.shape[0]]
     shown = list(heads) if heads is not None else list(range(min(MAX_HEADS, pattern.shape[0])))
     if not shown or any(not 0 <= head < pattern.shape[0] for head in shown):
         raise StoreError(f"heads are {shown}, expected some of 0 to {pattern.shape[0] - 1}")
@@ -66,7 +74,9 @@ def plot_attention(
         axes.axis("off")
     for axes, head in zip(grid.flat, shown, strict=False):
         axes.axis("on")
-        axes.imshow(pattern[head].tolist(), cmap="magma", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.imshow(
+            pattern[head].tolist(), cmap="magma", vmin=0.0, vmax=float(pattern.max()) or 1.0, interpolation="nearest"
+        )
         axes.set_title(f"head {head}", fontsize=9)
         axes.tick_params(labelsize=7)
     figure.suptitle(f"attention, layer {chosen}, request {internals.requests[request]} (rows look at columns)")
@@ -98,7 +108,9 @@ def _save(pyplot: Any, figure: Any, path: str | Path) -> Path:
     try:
         figure.savefig(place, dpi=DOTS_PER_INCH, bbox_inches="tight")
     except (OSError, ValueError) as error:
-        raise StoreError(f"the picture {place} cannot be written: {error}", hint="name a .png file in an existing folder") from error
+        raise StoreError(
+            f"the picture {place} cannot be written: {error}", hint="name a .png file in an existing folder"
+        ) from error
     finally:
         pyplot.close(figure)
     return place

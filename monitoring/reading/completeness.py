@@ -69,9 +69,7 @@ def _missing_sequence(record: RunRecord, rows: Sequence[CaptureRow]) -> list[str
     return [f"shard {record.shard_rank}: {end - len(present)} of {end} records are missing (seq {_list(gaps)}){why}"]
 
 
-def _missing_sites(
-    record: RunRecord, rows: Sequence[CaptureRow], wanted: Sequence[tuple[str, int]]
-) -> list[str]:
+def _missing_sites(record: RunRecord, rows: Sequence[CaptureRow], wanted: Sequence[tuple[str, int]]) -> list[str]:
     """Every pass that left any row must have left one at each expected place, for each of its requests."""
     passes: set[tuple[str, int]] = set()
     steps: set[int] = set()
@@ -104,9 +102,7 @@ def _missing_sites(
     return lines
 
 
-def _holes(
-    index: Iterable[CaptureRow], *, sites: Collection[str] | None, layers: Collection[int] | None
-) -> list[str]:
+def _holes(index: Iterable[CaptureRow], *, sites: Collection[str] | None, layers: Collection[int] | None) -> list[str]:
     """Token ranges of one request and site must touch: a hole is lost data, never closed up."""
     spans: dict[tuple[str, str, int, int], list[tuple[int, int]]] = defaultdict(list)
     for row in index:

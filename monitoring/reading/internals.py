@@ -99,7 +99,9 @@ class Internals:
         for row in rows:
             span = spans[row.request_id]
             end = min(row.token_end, span.end)
-            mask[places[row.request_id], span.column(row.token_start, width=width) : span.column(end, width=width)] = True
+            mask[places[row.request_id], span.column(row.token_start, width=width) : span.column(end, width=width)] = (
+                True
+            )
         return mask
 
     @property
@@ -188,7 +190,10 @@ class Internals:
         return to_pandas(self.rows)
 
     def sql(self, query: str) -> Frame:
-        """Run a SELECT on the store; `{captures}` and `{runs}` are its tables. All runs are in them: filter by run_id."""
+        """Run a SELECT on the store; `{captures}` and `{runs}` are its tables.
+
+        They hold all runs: filter by `run_id`.
+        """
         store = open_store(self.store)
         try:
             return store.query(query)
@@ -199,7 +204,7 @@ class Internals:
         return [row for row in self.rows if row.site in BY_NAME]
 
     def find_site(self, name: str) -> tuple[Site, tuple[int, ...]]:
-        """Give a site by name or short name, and the layers there are of it; raises `StoreError` when there are none."""
+        """Give a site by name or short name, and its layers here; raises `StoreError` when there are none."""
         site = BY_NAME.get(name) or next((one for one in BY_NAME.values() if one.short == name), None)
         if site is None:
             raise StoreError(f"there is no site {name!r}", hint=f"sites: {', '.join(BY_NAME)}; modules are in .modules")

@@ -24,7 +24,7 @@ from monitoring.errors import MissingDependency, StoreError
 from monitoring.rows import SCHEMA_VERSION
 from monitoring.store import engine
 from monitoring.store.schema import Tables, Version, check_schema_version
-from monitoring.store.server import HINTS, FAULT, MAX_MESSAGE
+from monitoring.store.server import FAULT, HINTS, MAX_MESSAGE
 from monitoring.store.sinks import callback_sink
 from monitoring.store.sql import SqlStore
 from monitoring.store.url import StoreUrl
@@ -34,6 +34,9 @@ KIND = "lockgate captures"
 
 START_LIMIT = 60.0
 """Seconds for an engine to come up: a cold import of chDB reads half a gigabyte."""
+
+END_LIMIT = 5.0
+"""Seconds to wait for an engine's process once it has let go of the folder."""
 
 ANSWER_LIMIT = 600.0
 """Seconds for one statement or insert; an engine that takes longer counts as lost."""
@@ -101,7 +104,9 @@ class EngineCarrier:
         if link is None:
             return
         with link, suppress(OSError):
-            engine.call(link, engine.GOODBYE)
+            _, word = engine.call(link, engine.GOODBYE)
+            if word == engine.LAST:
+                _reap(self._folder)
 
     def _call(self, operation: bytes, sql: str, data: bytes | memoryview = b"") -> bytearray:
         link = self._connected()
@@ -232,15 +237,15 @@ def _socket_address(folder: Path) -> Iterator[str]:
 def _start(folder: Path, *, limit: float) -> bool:
     """Start an engine and wait for its word; False when another one has the folder."""
     try:
-        child = subprocess.Popen(  # noqa: S603 - our own script
+        child = subprocess.Popen(
             [sys.executable, str(Path(engine.__file__)), str(folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise StoreError(f"the engine of {folder} cannot be started: {describe(error)}") from None
-    _CHILDREN.append(child)
+    _CHILDREN.append((folder, child))
     _reap()
-    assert child.stdout is not None  # noqa: S101 - asked for above
+    assert child.stdout is not None
     with child.stdout as words:
         ready, _, _ = select.select([words], [], [], limit)
         line = words.readline() if ready else b""
@@ -259,21 +264,31 @@ def _start(folder: Path, *, limit: float) -> bool:
     return True
 
 
-_CHILDREN: list[subprocess.Popen[bytes]] = []
-"""Engines that this process started, kept until they have ended: a zombie is nobody's wish."""
+_CHILDREN: list[tuple[Path, subprocess.Popen[bytes]]] = []
+"""Engines that this process started, by folder, kept until they have ended: nobody else can reap them."""
 
 
-def _reap() -> None:
-    _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
+def _reap(ending: Path | None = None) -> None:
+    """Forget the engines that have ended; wait a moment for that of `ending`, which said that it ends."""
+    for folder, child in list(_CHILDREN):
+        if folder == ending:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=END_LIMIT)
+        if child.poll() is not None and (folder, child) in _CHILDREN:
+            _CHILDREN.remove((folder, child))
 
 
 def engine_error(text: str, *, folder: Path, number: int = 0) -> StoreError:
     """Turn chDB's error text into ours: short, with a hint where one helps."""
-    message = " ".join(text.split("Stack trace")[0].split())[:MAX_MESSAGE]
+    message = " ".join(text.split("Stack trace", maxsplit=1)[0].split())[:MAX_MESSAGE]
     match = FAULT.search(message)
     hint = HINTS.get(int(match.group(1)), "") if match else ""
-    if any(word in message for word in ("No space left", "NOT_ENOUGH_SPACE", "errno: 28", "errno: 27", "File too large")):
-        return StoreError(f"the disk of {folder} is full: {message}", hint="free space there: even removing runs needs some")
+    if any(
+        word in message for word in ("No space left", "NOT_ENOUGH_SPACE", "errno: 28", "errno: 27", "File too large")
+    ):
+        return StoreError(
+            f"the disk of {folder} is full: {message}", hint="free space there: even removing runs needs some"
+        )
     return StoreError(f"{folder}: {message}", hint=hint_of(number) or hint)
 
 

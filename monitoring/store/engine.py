@@ -38,6 +38,9 @@ ANSWER = struct.Struct("<cQ")
 OK, FAULT = b"+", b"-"
 GREETING, STATEMENT, INSERT, GOODBYE = b"H", b"Q", b"I", b"B"
 
+LAST = b"last"
+"""Answer to the goodbye with which the engine ends."""
+
 SOCKET = "engine.sock"
 LOCK = "engine.lock"
 DATA = "engine"
@@ -65,7 +68,9 @@ def receive(link: socket.socket, size: int) -> bytearray:
     return data
 
 
-def call(link: socket.socket, operation: bytes, sql: bytes = b"", data: bytes | memoryview = b"") -> tuple[bytes, bytearray]:
+def call(
+    link: socket.socket, operation: bytes, sql: bytes = b"", data: bytes | memoryview = b""
+) -> tuple[bytes, bytearray]:
     """Send one request and wait for its answer: status and content."""
     nbytes = memoryview(data).nbytes
     link.sendall(REQUEST.pack(operation, len(sql), nbytes) + sql)
@@ -106,9 +111,9 @@ class Engine:
         """Accept clients until none is left."""
         limit: float | None = FIRST_CLIENT_LIMIT
         while True:
-            ready, _, _ = select.select([self._listener, self._woken], [], [], limit)
+            ready, _, _ = select.select([self._listener.fileno(), self._woken], [], [], limit)
             limit = None
-            if self._listener in ready:
+            if self._listener.fileno() in ready:
                 link, _ = self._listener.accept()
                 with self._lock:
                     self._clients += 1
@@ -126,7 +131,7 @@ class Engine:
         """Answer those who said goodbye, once the session is closed: then the folder is quiet."""
         for link in self._goodbyes:
             with suppress(OSError):
-                link.sendall(ANSWER.pack(OK, 0))
+                link.sendall(ANSWER.pack(OK, len(LAST)) + LAST)
             link.close()
 
     def _serve_one(self, link: socket.socket) -> None:
@@ -161,7 +166,8 @@ class Engine:
         columns = sql[sql.index("(") + 1 : sql.index(")")]
         with block_file(data) as path:
             # Not `send_insert`: on a full disk it reports success and stores nothing (chDB 4.4).
-            session.query(f"{sql} SELECT {columns} FROM file('{path}', 'Native')", "Native")
+            source = f" SELECT {columns} FROM file('{path}', 'Native')"  # noqa: S608 - our own column names
+            session.query(sql + source, "Native")
         return b""
 
     def _leave(self, link: socket.socket, *, goodbye: bool) -> None:
@@ -230,7 +236,7 @@ def main(folder: Path) -> int:
         from chdb.session import Session
 
         with suppress(FileNotFoundError):
-            os.unlink(SOCKET)
+            Path(SOCKET).unlink()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(SOCKET)
         folder = Path.cwd()

@@ -112,7 +112,7 @@ def insert_settings(url: StoreUrl) -> dict[str, str]:
 
 def server_error(text: str, *, status: int, url: StoreUrl) -> StoreError:
     """Turn a server's error text into ours: short, without credentials, with a hint where one helps."""
-    message = " ".join(text.split("Stack trace")[0].split())
+    message = " ".join(text.split("Stack trace", maxsplit=1)[0].split())
     message = message.replace(", e.what() = DB::Exception", "")
     if url.password:
         message = message.replace(url.password, "***")

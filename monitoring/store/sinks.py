@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 from monitoring.blocks import BlockError
 from monitoring.native import load_native
 from monitoring.store.schema import TOKENS_SINCE, Tables, Version

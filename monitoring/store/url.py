@@ -19,7 +19,10 @@ SCHEMES = (EMBEDDED, SERVER, SECURE, MEMORY, NULL)
 
 DEFAULT_PORTS = {SERVER: 8123, SECURE: 8443}
 
-EXPECTED = "expected a folder, chdb://FOLDER, clickhouse://[USER:PASSWORD@]HOST[:PORT]/DATABASE, clickhouses://... (TLS), memory: or null:"
+EXPECTED = (
+    "expected a folder, chdb://FOLDER, clickhouse://[USER:PASSWORD@]HOST[:PORT]/DATABASE, "
+    "clickhouses://... (TLS), memory: or null:"
+)
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 

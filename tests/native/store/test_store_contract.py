@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -35,12 +36,12 @@ def test_rows_come_back_bit_for_bit(store: Store, make_rows: MakeRows) -> None:
 def test_every_dtype_and_extreme_comes_back(store: Store) -> None:
     rows = [
         CaptureRow(
-            run_id="r", request_id="", site="module:a.b", layer=layer, shard_rank=65535, step=2**64 - 1, seq=seq, call=65535,
-            token_start=2**32 - 2, token_end=2**32 - 1, dtype=dtype, shape=shape,
+            run_id="r", request_id="", site="module:a.b", layer=layer, shard_rank=65535, step=2**64 - 1, seq=seq,
+            call=65535, token_start=2**32 - 2, token_end=2**32 - 1, dtype=dtype, shape=shape,
             data=bytes(ITEM_BYTES[dtype] * (0 if 0 in shape else 2)), inserted_at=2**63,
         )
-        for seq, (dtype, shape, layer) in enumerate(
-            (dtype, shape, layer) for dtype in ITEM_BYTES for shape, layer in (((2,), -1), ((1, 2, 1), 32767), ((0, 3), 0))
+        for seq, (dtype, (shape, layer)) in enumerate(
+            itertools.product(ITEM_BYTES, (((2,), -1), ((1, 2, 1), 32767), ((0, 3), 0)))
         )
     ]  # fmt: skip
     scalar = replace(rows[0], seq=len(rows), dtype="float64", shape=(), data=bytes(range(248, 256)))

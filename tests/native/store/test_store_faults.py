@@ -182,6 +182,7 @@ def test_the_spool_of_a_dead_process_is_replayed_by_the_next(
             capture_output=True,
             text=True,
             timeout=60,
+            check=False,
         )
         assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), done.stderr
         assert done.stdout.strip() == ("" if end == "kill" else "80")
@@ -209,7 +210,7 @@ def test_an_engine_that_is_killed_comes_back_and_nothing_is_lost(opening: Any, t
     ring = make_ring(store)
     push_rows(ring, 100)
     assert ring.flush(20.0)
-    embedded._CHILDREN[-1].kill()
+    embedded._CHILDREN[-1][1].kill()
     push_rows(ring, 100, first=100)
     assert ring.close(60.0), ring.stats()
     balance(ring.stats())
@@ -250,7 +251,7 @@ def test_a_full_disk_is_named_and_counted(opening: Any, small_disk: Path, make_r
     assert sum(stats["failed"].values()) > 0
     assert "full" in ring.last_error
     with pytest.raises(StoreError, match="is full") as caught:
-        store.write_block(encode_rows([row for row in make_rows(40, size=1 << 18, run="late")]))
+        store.write_block(encode_rows(make_rows(40, size=1 << 18, run="late")))
     assert "free space" in caught.value.hint
     # What was reported as written is there, and the engine still answers.
     assert len(list(store.read_index("r"))) == stats["written"]
@@ -297,7 +298,7 @@ def test_a_run_whose_process_was_killed_is_named_incomplete(
     url = str(tmp_path / "store")
     if kind == "server":
         url = f"{request.getfixturevalue('old_server').url}?table=killed"
-    done = subprocess.run([sys.executable, "-c", DYING, url], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", DYING, url], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     with pytest.raises(IncompleteRun) as caught:
         read(url)
@@ -450,7 +451,7 @@ def test_an_engine_that_cannot_start_says_why(opening: Any, monkeypatch: pytest.
 
 
 def test_credentials_appear_nowhere(opening: Any, proxied_server: tuple[Any, str], push_rows: Push) -> None:
-    proxy, url = proxied_server
+    _, url = proxied_server
     secret = "s3cret-w0rd"
     bad = opening(url.replace("://", f"://nobody:{secret}@"))
     with pytest.raises(StoreError) as caught:

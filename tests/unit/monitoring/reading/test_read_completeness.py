@@ -106,7 +106,7 @@ def test_a_site_that_never_came_is_named_once() -> None:
 
 def test_a_module_that_lacks_a_step_is_named() -> None:
     rows = run_rows()
-    module = [replace(rows[0], site="module:m", step=step, seq=len(rows) + step) for step in (0, 1, 3)]
+    module = [replace(rows[0], site="module:m", layer=-1, step=step, seq=len(rows) + step) for step in (0, 1, 3)]
     both = [*rows, *module]
     lines = find_missing([record(both, expected=(*EXPECTED, ("module:m", -1)), seq_end=len(rows) + 4)], both)
     assert "shard 0: module:m lacks steps 2" in lines
@@ -191,16 +191,3 @@ def test_modules_are_selected_by_their_site() -> None:
     assert parse_sites(["module:a.b", "q"], [row]) == {"module:a.b", "q"}
     with pytest.raises(SelectionError):
         parse_sites(["module:a.c"], [row])
-
-
-def test_frames_without_torch() -> None:
-    pandas = pytest.importorskip("pandas", reason="the frames extra is not installed")
-    pytest.importorskip("pyarrow", reason="the frames extra is not installed")
-    internals = read(filled("r"))
-    frame = internals.to_pandas()
-    assert isinstance(frame, pandas.DataFrame)
-    assert list(frame["seq"]) == [row.seq for row in internals.rows]
-    table = internals.to_arrow()
-    assert table.num_rows == len(internals.rows)
-    assert table.column("data").to_pylist() == [row.data for row in internals.rows]
-    assert table.column("shape").to_pylist() == [list(row.shape) for row in internals.rows]

@@ -55,7 +55,8 @@ def test_rows_come_back_as_they_were(rows: list[CaptureRow]) -> None:
     st.builds(
         RunRecord, run_id=st.text(), model_id=st.text(), seq_end=UINT64, updated_at=UINT64,
         expected=st.lists(st.tuples(st.text(), st.integers(-1, 99)), max_size=4).map(tuple),
-        losses=st.dictionaries(st.text(), UINT64, max_size=3), details=st.dictionaries(st.text(), st.text(), max_size=3),
+        losses=st.dictionaries(st.text(), UINT64, max_size=3),
+        details=st.dictionaries(st.text(), st.text(), max_size=3),
     )
 )  # fmt: skip
 def test_run_records_come_back_as_they_were(record: RunRecord) -> None:

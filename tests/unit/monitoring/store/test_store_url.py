@@ -79,12 +79,12 @@ def test_bad_urls_say_what_was_found(text: str, found: str) -> None:
 @given(st.text(min_size=4, max_size=20))
 def test_a_password_comes_through_and_is_never_shown(password: str) -> None:
     text = f"clickhouse://someone:{quote(password, safe='', errors='surrogatepass')}@host/base"
-    try:
-        url = parse_store_url(text)
-    except StoreUrlError as error:
-        assert any(ord(character) < 32 for character in password)
-        assert password not in str(error)
+    if any(ord(character) < 32 for character in password):
+        with pytest.raises(StoreUrlError, match="control character") as caught:
+            parse_store_url(text)
+        assert password not in str(caught.value)
         return
+    url = parse_store_url(text)
     assert quote(url.password, safe="", errors="replace") == quote(password, safe="", errors="replace")
     assert "someone" not in str(url)
     assert str(url) == "clickhouse://host:8123/base"
