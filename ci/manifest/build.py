@@ -264,7 +264,7 @@ def build_manifest(
             started=float(first.get("time", 0.0)), created=now, is_complete=is_complete,
             core=Core(first["core"]), isolation="shared" if shared else "fork", python=str(first.get("python", "")),
             environment={str(key): str(value) for key, value in last.get("environment", {}).items()},
-            runner_profile=runner_profile, ranks=int(first.get("ranks", 0)), simulated=simulated,
+            runner_profile=runner_profile, ranks=max(int(session.start.get("ranks", 0)) for session in sessions), simulated=simulated,
             pytest_config=str(last.get("pytest_config", "")),
         ),
         files=_files(builder),

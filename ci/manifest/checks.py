@@ -141,7 +141,9 @@ def check_inventory(evidence: Evidence) -> Iterator[Finding]:
     missing = first - {test.id for session in sessions for test in session.tests}
     if missing:
         names = ", ".join(sorted(missing)[:3])
-        yield _finding("all-tests-ran", f"{len(missing)} collected test(s) without a record: {names}", "a record of each")
+        yield _finding(
+            "all-tests-ran", f"{len(missing)} collected test(s) without a record: {names}", "a record of each"
+        )
     ranks = max(int(session.start.get("ranks", 0)) for session in sessions)
     seen = {int(session.start.get("rank", 0)) for session in sessions if int(session.start.get("ranks", 0)) == ranks}
     if ranks > 1 and seen != set(range(ranks)):

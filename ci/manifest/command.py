@@ -1,4 +1,4 @@
-"""`lockgate manifest build | check | show | publish | restore`."""
+"""`lockgate manifest build | check | show | publish | restore | escapes`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from ci.errors import UsageError
 from ci.manifest import publish as publishing
 from ci.manifest.build import build_manifest
 from ci.manifest.checks import UNPUBLISHABLE_WARNINGS, Evidence, Totals, check_manifest, check_run
+from ci.manifest.escapes import find_escapes, read_plans, render_markdown
 from ci.manifest.model import Expectations, Finding, Manifest
 from ci.manifest.native import Native, find_builds, read_native
 from ci.manifest.records import read_records
 from ci.manifest.show import render_header, render_path, render_test
 from ci.manifest.store import Damaged, load_manifest, write_manifest
 from ci.manifest.totals import read_totals
-from ci.manifest.tree import read_blobs, read_tree
+from ci.manifest.tree import read_blobs, read_commits, read_tree
 from ci.stages.table import read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the five actions."""
+    """Describe the six actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = actions.add_parser("build", help="make a manifest from a recorded run")
     build.add_argument("stage", metavar="STAGE")
@@ -56,6 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     restore.add_argument("--store", metavar="DIR")
     restore.add_argument("--out", metavar="FILE", required=True)
     restore.add_argument("--profile", metavar="NAME", default="")
+    escapes = actions.add_parser("escapes", help="tests that failed in a full run though a plan had skipped them")
+    escapes.add_argument("stage", metavar="STAGE")
+    escapes.add_argument("--report", metavar="FILE", required=True, help="the full run's report.json or junit.xml")
+    escapes.add_argument(
+        "--plans", metavar="DIR", required=True, help="the plans of the changes since the last full run"
+    )
+    escapes.add_argument(
+        "--since", metavar="REV", default="", help="the last full run's commit (default: every plan counts)"
+    )
 
 
 def run(options: argparse.Namespace, context: Context) -> int:
@@ -66,6 +76,7 @@ def run(options: argparse.Namespace, context: Context) -> int:
         "show": run_show,
         "publish": run_publish,
         "restore": run_restore,
+        "escapes": run_escapes,
     }
     return actions[options.action](options, context)
 
@@ -191,6 +202,23 @@ def run_restore(options: argparse.Namespace, context: Context) -> int:
         context.out.line(f"restored {found.content_hash[:12]} to {options.out}")
     context.out.set_outputs({"restored": "false" if found.problem else "true"})
     return 0
+
+
+def run_escapes(options: argparse.Namespace, context: Context) -> int:
+    """Compare a full run with the plans before it; 1 when something escaped."""
+    totals = read_totals(context.path(options.report))
+    plans, notes = read_plans(context.path(options.plans))
+    order = read_commits(context.root, since=options.since, environ=context.environ) if options.since else ()
+    report = replace(find_escapes(options.stage, totals.outcomes, plans, order=order), notes=tuple(notes))
+    context.out.line(report.headline)
+    for escape in report.escapes:
+        commits = ", ".join(commit[:12] for commit in escape.commits)
+        context.out.line(f"ESCAPE {escape.test} ({escape.outcome}): skipped at {commits}")
+    for note in notes:
+        context.out.warn(note)
+    context.out.summary(render_markdown(report))
+    context.out.set_outputs({"escapes": str(len(report.escapes)), "escape-rate": f"{report.rate:.6f}"})
+    return 1 if report.escapes else 0
 
 
 def _load(path: Path) -> tuple[Manifest, tuple[Finding, ...]]:

@@ -117,7 +117,8 @@ class Recorded:
                 "role": "session", "uid": state.journal.uid, "parent": "", "pid": os.getpid(), "label": "", "core": state.recorder.core,
                 "root": state.root, "stage": os.environ.get(STAGE, ""), "time": self.started, "rank": self.rank,
                 "ranks": self.ranks, "python": sys.version.split()[0], "early": self.early,
-                "order": os.environ.get(ORDER, "forward"), "commit": session.read_commit(self.state.root),
+                "order": os.environ.get(ORDER, "forward"),
+                "simulated": bool(os.environ.get("LOCKGATE_SIMULATED")), "commit": session.read_commit(self.state.root),
             },
         )  # fmt: skip
         imports.install(state, rewriter=AssertionRewritingHook)

@@ -131,3 +131,14 @@ def read_blobs(tree: Tree, paths: list[str], *, environ: Mapping[str, str]) -> d
         ).stdout.split()
         found.update(zip(batch, answer, strict=True))
     return found
+
+
+def read_commits(root: Path, *, since: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the commits after `since` that led to the present one, oldest first; raises `GitError`."""
+    try:
+        words = ["git", "rev-list", "--topo-order", "--reverse", f"{since}..HEAD", "--"]
+        return tuple(run(words, cwd=root, environ=environ, limit=LIMIT, capture=True).stdout.split())
+    except ProcessError as error:
+        raise GitError(
+            f"{since!r} is not a commit that led here: {error.message}", hint="fetch more history"
+        ) from error

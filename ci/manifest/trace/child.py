@@ -18,7 +18,7 @@ def start() -> None:
     """Begin as the environment says; what cannot begin leaves no closing entry, so its test is opaque."""
     environ = os.environ
     folder, root = environ["LOCKGATE_RECORD_DIR"], environ["LOCKGATE_RECORD_ROOT"]
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder) or children.is_helper(sys.orig_argv):
         return
     recorder = make_recorder(roots=(root + os.sep,), wanted=environ.get("LOCKGATE_RECORD_CORE", ""))
     state = State(root=root, folder=folder, recorder=recorder, label=environ.get(CONTEXT_VARIABLE, ""))

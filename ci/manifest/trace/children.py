@@ -25,6 +25,9 @@ INERT = frozenset({
 """Programs that read what their arguments and their folder name, and start no interpreter."""
 
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker")
+SERVER = ("multiprocessing.forkserver", "ci.running")
+"""What the command line of this tool's own server of ranks holds; its ranks are sessions of their own."""
+
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 
 
@@ -42,6 +45,12 @@ def install(state: State, *, is_session: bool) -> None:
         atexit.register(_finish, state, "exit")
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, lambda *_: _terminated(state))
+
+
+def is_helper(words: Sequence[str]) -> bool:
+    """Whether a command line starts an interpreter that runs nothing of the repository."""
+    text = " ".join(words)
+    return any(helper in text for helper in HELPERS) or all(part in text for part in SERVER)
 
 
 def begin(state: State, *, parent: str) -> None:
@@ -109,7 +118,7 @@ def _listen(state: State) -> None:
             if not isinstance(arguments, str | bytes)
             else [os.fsdecode(arguments)]
         )
-        if any(helper in word for word in words for helper in HELPERS):
+        if is_helper(words):
             return
         path = (environ or os.environ).get("PATH", os.defpath) if not _is_bytes(environ) else os.environ.get("PATH", "")
         _classify(state, os.fsdecode(program or words[0]), words, os.fsdecode(cwd or "."), path)
