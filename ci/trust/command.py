@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, context: Context) -> int:
 
 def _policy(options: argparse.Namespace, context: Context, place: Place) -> tuple[Policy, str]:
     settings = read_settings(place.root)
-    branch = options.default_branch or settings.default_branch
+    branch = settings.default_branch if options.default_branch is None else str(options.default_branch)
     if not branch.strip():
         raise UsageError("--default-branch is empty, expected a branch's name")
     if not options.policy:

@@ -51,7 +51,7 @@ class Ancestors:
 def decide_condition(condition: Condition, contexts: Mapping[str, Value], ancestors: Ancestors) -> Decision:
     """Evaluate an `if` as if every ancestor that runs succeeds; then ask what failure would change."""
     nominal = _decide(condition, contexts, ancestors, fails=False)
-    if nominal.state is not State.SKIPPED:
+    if nominal.state is not State.SKIPPED or not condition.checks_status:
         return nominal
     other = _decide(condition, contexts, ancestors, fails=True)
     if other.state is State.SKIPPED:

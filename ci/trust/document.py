@@ -79,6 +79,7 @@ class Table:
 
 Node: TypeAlias = Union[Scalar, Items, Table]
 
+CORE_TAGS = ("!!", "tag:yaml.org,2002:")
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
@@ -193,7 +194,10 @@ def _line(event: Any) -> int:
 def _scalar(event: ScalarEvent) -> Scalar:
     text = str(event.value)
     block = event.style in ("|", ">")
-    tag = str(event.ctag) if getattr(event, "ctag", None) is not None else ""
+    tag = str(event.ctag) if event.ctag is not None else ""
+    if tag and tag != "!" and not tag.startswith(CORE_TAGS):
+        hint = "; quote the text if it begins with an exclamation mark"
+        raise DocumentError(f"tag {tag} is not allowed{hint}", line=_line(event))
     plain = event.style is None and not tag.endswith((":str", "!"))
     return Scalar(line=_line(event), text=text, value=resolve(text) if plain else text, block=block)
 

@@ -143,6 +143,11 @@ def _fork_rows(repo: Repo, mentions: Mentions, labels: tuple[str, ...]) -> Itera
         yield _fork_row(f"fork-pr:synchronize+label={label}", f"push to a fork PR labeled {label}", _pull_variant(repo, labelled, "synchronize"))
     gone = replace(fork, deleted=True)
     yield _fork_row("deleted-fork-pr:reopened", "PR of a deleted fork reopened", _pull_variant(repo, gone, "reopened"))
+    for label in labels:
+        labelled = replace(gone, labels=(label,))
+        yield _fork_row(
+            f"deleted-fork-pr:labeled={label}", f"PR of a deleted fork labeled {label}", _pull_variant(repo, labelled, "labeled", label=label)
+        )
     named = replace(fork, head_ref=repo.default_branch)
     yield _fork_row(
         "fork-pr-from-default-name:opened", f"fork PR from a branch named {repo.default_branch}", _pull_variant(repo, named, "opened")

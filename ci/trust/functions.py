@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ci.trust.values import (
     MAX_OPTIONS,
@@ -119,6 +120,9 @@ def concatenate(parts: Sequence[Value]) -> Value:
 
 
 def _contains_element(items: Sequence[Value], wanted: Value) -> Value:
+    if isinstance(wanted, Unknown) and wanted.options is not None:
+        found_each = merge([_contains_element(items, option) for option in wanted.options], reason=wanted.reason)
+        return replace(found_each, taints=wanted.taints) if isinstance(found_each, Unknown) else found_each
     unsure: Unknown | None = None
     for item in items:
         found = compare_equal(item, wanted)
@@ -265,12 +269,13 @@ def _render_json(value: Value, indent: str) -> str:
 
 def _from_json(text: Value) -> Value:
     try:
-        return _normal(json.loads(text_of(text), object_pairs_hook=_first_wins))
+        return normal_value(json.loads(text_of(text), object_pairs_hook=first_wins))
     except (ValueError, RecursionError) as error:
         raise EvaluationError(f"fromJSON cannot read {text_of(text)[:60]!r}: {error}") from None
 
 
-def _first_wins(pairs: Sequence[tuple[str, Value]]) -> dict[str, Value]:
+def first_wins(pairs: Sequence[tuple[str, Value]]) -> dict[str, Value]:
+    """Make an object of JSON pairs: of keys that differ only in case the first one stays."""
     found: dict[str, Value] = {}
     folded: set[str] = set()
     for key, value in pairs:
@@ -280,12 +285,12 @@ def _first_wins(pairs: Sequence[tuple[str, Value]]) -> dict[str, Value]:
     return found
 
 
-def _normal(value: Value) -> Value:
+def normal_value(value: Value) -> Value:
     """Give numbers their one type."""
     if isinstance(value, list):
-        return [_normal(item) for item in value]
+        return [normal_value(item) for item in value]
     if isinstance(value, dict):
-        return {key: _normal(item) for key, item in value.items()}
+        return {key: normal_value(item) for key, item in value.items()}
     if isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)

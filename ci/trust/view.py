@@ -12,7 +12,7 @@ from ci.trust.simulate import WORST
 from ci.trust.trust import Kind, Severity, State, Trust
 
 FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("fork\nlabel", ("fork-pr:labeled=", "fork-pr:synchronize+label=")),
+    ("fork\nlabel", ("fork-pr:labeled=", "fork-pr:synchronize+label=", "deleted-fork-pr:labeled=")),
     ("fork\nPR", ("fork-pr", "deleted-fork-pr")),
     ("PR\nlabel", ("internal-pr:labeled=", "internal-pr:synchronize+label=")),
     ("own\nPR", ("internal-pr",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from ci.trust.audit import Result, run_audit
 from ci.trust.cells import Cell, Finding
-from ci.trust.model import Folder
+from ci.trust.model import Folder, Workflow
 from ci.trust.payloads import Repo
 from ci.trust.policy import Policy, parse_policy
 from ci.trust.read import find_place, read_folder
@@ -26,6 +27,12 @@ ROOT = Path(__file__).parents[4]
 DATA = ROOT / "tests" / "data" / "trust"
 TODAY = datetime.date(2026, 6, 1)
 REPO = Repo(full_name="owner/name", default_branch="main")
+
+
+@functools.lru_cache(maxsize=256)
+def parsed_workflow(text: str, path: str) -> Workflow:
+    """Parse a text once for all tests; the result is frozen."""
+    return parse_workflow(text, path=path)
 
 
 @pytest.fixture
@@ -91,7 +98,7 @@ def audit_texts() -> Callable[..., Audited]:
         today: datetime.date = TODAY,
     ) -> Audited:
         named = {f"{number}.yml": text for number, text in enumerate(texts)} | dict(files or {})
-        workflows = {f".github/workflows/{name}": parse_workflow(text, path=f".github/workflows/{name}") for name, text in named.items()}
+        workflows = {f".github/workflows/{name}": parsed_workflow(text, f".github/workflows/{name}") for name, text in named.items()}
         parsed = {path: parse_action(text, path=f"{path}/action.yml") for path, text in (actions or {}).items()}
         return Audited(run_audit(Folder(workflows=workflows, actions=parsed), repo, policy or Policy(), today=today))
 

@@ -64,14 +64,14 @@ def test_the_base_repository_is_no_fork_guard(audit, name):
 
 def test_a_persistent_label_lets_a_later_push_run_unreviewed(audit):
     found = audit("persistent-label")
-    assert found.events(MACHINE) == {"fork-pr:labeled=run-gpu", "fork-pr:synchronize+label=run-gpu"}
+    assert found.events(MACHINE) == {"fork-pr:labeled=run-gpu", "fork-pr:synchronize+label=run-gpu", "deleted-fork-pr:labeled=run-gpu"}
     assert found.state("gpu", "fork-pr:synchronize") == "skipped"
     assert found.state("gpu", "fork-pr:labeled=(other)") == "skipped"
 
 
 def test_the_label_action_alone_still_runs_fork_code_but_no_later_push(audit):
     found = audit("label-action")
-    assert found.events(MACHINE) == {"fork-pr:labeled=run-gpu"}
+    assert found.events(MACHINE) == {"fork-pr:labeled=run-gpu", "deleted-fork-pr:labeled=run-gpu"}
     assert found.state("gpu", "fork-pr:synchronize+label=run-gpu") == "skipped"
 
 
