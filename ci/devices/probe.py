@@ -7,7 +7,7 @@ not know a question, must not hide the rest.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,7 +151,9 @@ def _probe_remap(nvml: Any, handle: Any) -> tuple[bool, bool]:
 
 
 def _probe_processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
-    found = _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle, default=[])
+    found = _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle, default=None)
+    if found is None:  # a driver older than the third version of this question
+        found = _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v2, handle, default=[])
     return tuple(
         GpuProcess(pid=one.pid, name=read_process_name(one.pid), memory=one.usedGpuMemory)
         for one in sorted(found, key=lambda process: process.pid)
@@ -159,13 +161,33 @@ def _probe_processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
 
 
 def read_process_name(pid: int) -> str:
-    """Name a process by its command line; one that this container cannot see is named so."""
+    """Name a process by its program, and by its script or module for an interpreter.
+
+    Other arguments are left out: the name goes into logs that strangers read, and
+    arguments hold secrets. A process that this container cannot see is named so.
+    """
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return "a process that cannot be seen from here"
-    text = " ".join(word.decode(errors="replace") for word in words if word)
-    return text[:80] or "a process without a name"
+    return name_process(words)
+
+
+def name_process(words: Sequence[str]) -> str:
+    """Name a process by its argument vector: `python train.py`, `python -m pytest`, `nvidia-smi`."""
+    program = words[0].rpartition("/")[2] if words else ""
+    if not program:
+        return "a process without a name"
+    if not program.startswith("python"):
+        return program
+    for place, word in enumerate(words[1:], start=1):
+        if word == "-m":
+            return " ".join([program, *words[place : place + 2]])
+        if word and not word.startswith("-"):
+            return f"{program} {word.rpartition('/')[2]}"
+        if word == "-c":
+            return f"{program} -c"
+    return program
 
 
 def _ask(nvml: Any, question: Callable[..., T], *arguments: Any, default: Any) -> Any:

@@ -69,7 +69,11 @@ def watch_devices(
         yield
         return
     nvml: Any = importlib.import_module("pynvml")
-    nvml.nvmlInit()
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        yield
+        return
     done = threading.Event()
     thread = threading.Thread(
         target=_listen, args=(nvml, uuids, done, tell, clock), name="lockgate-xid-watch", daemon=True
@@ -91,15 +95,12 @@ def _listen(
     tell: Callable[[XidEvent], None],
     clock: Callable[[], float],
 ) -> None:
-    events = nvml.nvmlEventSetCreate()
     try:
-        watched = 0
-        for uuid in uuids:
-            with contextlib.suppress(nvml.NVMLError):
-                nvml.nvmlDeviceRegisterEvents(
-                    nvml.nvmlDeviceGetHandleByUUID(uuid), nvml.nvmlEventTypeXidCriticalError, events
-                )
-                watched += 1
+        events = nvml.nvmlEventSetCreate()
+    except nvml.NVMLError:
+        return
+    try:
+        watched = [uuid for uuid in uuids if _register(nvml, uuid, events)]
         while watched and not done.is_set():
             try:
                 data = nvml.nvmlEventSetWait(events, WAIT_MILLISECONDS)
@@ -110,6 +111,15 @@ def _listen(
             tell(XidEvent(time=clock(), uuid=_name_event(nvml, data), code=int(data.eventData)))
     finally:
         nvml.nvmlEventSetFree(events)
+
+
+def _register(nvml: Any, uuid: str, events: Any) -> bool:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError:
+        return False
+    return True
 
 
 def _name_event(nvml: Any, data: Any) -> str:

@@ -8,6 +8,7 @@
  *   FAKE_NVML_INIT=18            what nvmlInit returns (nvmlReturn_t)
  *   FAKE_NVML_COUNT=2            number of GPUs (default 1)
  *   FAKE_NVML_DRIVER, _VERSION   texts; FAKE_NVML_CUDA=13000
+ *   FAKE_NVML_EVENTS=0           events are not supported
  *   FAKE_NVML_0_HANDLE=15        what asking for the GPU returns (15: lost)
  *   FAKE_NVML_0_ERROR=15         what every question about the GPU returns
  *   FAKE_NVML_0_UUID, _NAME      texts;  _CC=90 compute capability
@@ -217,7 +218,11 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct device *device, unsigned index, s
 int nvmlDeviceGetGpuInstanceId(struct device *device, unsigned *id) { *id = 7 + (unsigned)device->instance; return OK; }
 int nvmlDeviceGetComputeInstanceId(struct device *device, unsigned *id) { (void)device; *id = 0; return OK; }
 
-int nvmlEventSetCreate(struct events **set) { *set = calloc(1, sizeof **set); return OK; }
+int nvmlEventSetCreate(struct events **set) {
+    if (number("FAKE_NVML_EVENTS", 1) == 0) return UNSUPPORTED;
+    *set = calloc(1, sizeof **set);
+    return OK;
+}
 int nvmlEventSetFree(struct events *set) { free(set); return OK; }
 
 int nvmlDeviceRegisterEvents(struct device *device, unsigned long long types, struct events *set) {

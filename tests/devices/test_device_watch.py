@@ -42,10 +42,10 @@ print(json.dumps({
 def watch(machine: Machine, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Give a function that watches two GPUs while the settings become `change`."""
 
-    def run(change: str, *, wait: float = 3.0) -> dict[str, Any]:
+    def run(change: str, *, wait: float = 3.0, events: int = 1) -> dict[str, Any]:
         settings = tmp_path / "settings"
         settings.write_text("")
-        environ = machine(COUNT=2, FILE=settings) | {"CHANGE": change, "WAIT": str(wait)}
+        environ = machine(COUNT=2, FILE=settings, EVENTS=events) | {"CHANGE": change, "WAIT": str(wait)}
         done = subprocess.run(
             [sys.executable, "-c", WATCH], env=environ, capture_output=True, text=True, timeout=60, check=True
         )
@@ -85,3 +85,9 @@ def test_what_a_run_leaves_behind_is_named(
     assert found["events"] == []
     assert [row[0] for row in found["after"]] == [check]
     assert words in found["after"][0][1]
+
+
+def test_a_driver_without_events_is_compared_after_the_run_all_the_same(watch: Callable[..., dict[str, Any]]) -> None:
+    found = watch("FAKE_NVML_0_XID=79\nFAKE_NVML_0_USED=2048\n", wait=0.5, events=0)
+    assert found["events"] == []
+    assert [row[0] for row in found["after"]] == ["after: memory"]
