@@ -367,7 +367,9 @@ class NativeTest(Command):
     """Builds the C++ tests in the tree's build folder and runs them by CTest."""
 
     description = "build and run the C++ unit tests and the bounded fuzz targets"
-    user_options: ClassVar = [("client-only", None, "only the ClickHouse client library and its tests")]
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = [
+        ("client-only", None, "only the ClickHouse client library and its tests")
+    ]
     boolean_options: ClassVar = ["client-only"]
 
     def initialize_options(self) -> None:
@@ -392,7 +394,7 @@ class NativeClean(Command):
     """Removes what `build_ext --inplace` and `test_native` leave in the tree."""
 
     description = "remove native build folders and the module in the tree"
-    user_options: ClassVar = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
 
     def initialize_options(self) -> None:
         """Nothing to choose."""

@@ -27,8 +27,8 @@ nb::dict features() {
   out["sanitizer"] = LOCKGATE_SANITIZER;
   nb::list archs;
   std::string number;
-  for (const char c : std::string(LOCKGATE_CUDA_ARCHS) + ";") {
-    if (c != ';') {
+  for (const char c : LOCKGATE_CUDA != 0 ? std::string(LOCKGATE_CUDA_ARCHS) + "," : std::string()) {
+    if (c != ',') {
       number.push_back(c);
     } else if (!number.empty()) {
       archs.append(std::stoi(number));

@@ -16,7 +16,6 @@ class HostPayload final : public Payload {
   bool ready(std::uint64_t) override { return true; }
   void fetch(std::span<const Region> regions, std::span<const std::byte*> out) override;
   std::uint64_t fetch_limit() const noexcept override { return capacity_; }
-  void abandon() noexcept override {}
 
  private:
   std::uint64_t capacity_;

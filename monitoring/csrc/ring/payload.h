@@ -36,8 +36,8 @@ class Payload {
   virtual void fetch(std::span<const Region> regions, std::span<const std::byte*> out) = 0;
   // Most bytes that one `fetch` can make readable.
   virtual std::uint64_t fetch_limit() const noexcept = 0;
-  // For the child of a fork: give up what the parent owns without touching it.
-  virtual void abandon() noexcept = 0;
+  // Whether fetched bytes lie outside the ring's memory, so that their room may be given back at once.
+  virtual bool staged() const noexcept { return false; }
 
   static constexpr std::uint64_t kAlignment = 64;
 };

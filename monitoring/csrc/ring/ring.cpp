@@ -430,7 +430,6 @@ void Ring::become_child() noexcept {
   ledger_ = Ledger{};
   head_ = tail_ = head_bytes_ = tail_bytes_ = claimed_ = waiting_ = 0;
   last_error_.clear();
-  payload_->abandon();
 }
 
 }  // namespace lockgate

@@ -103,6 +103,8 @@ class Ring {
   void write_off(Fail reason);
   bool written_off() const;
 
+  // Whether a batch stays readable after `release`, until the next `take`. Its rows do not.
+  bool staged() const noexcept { return payload_->staged(); }
   std::uint64_t capacity_bytes() const noexcept { return payload_->capacity(); }
   const RingLimits& limits() const noexcept { return limits_; }
 

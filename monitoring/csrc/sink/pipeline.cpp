@@ -38,7 +38,8 @@ Pipeline::Pipeline(const PipelineSettings& settings, std::unique_ptr<Payload> pa
       encoder_(settings.run_id, settings.model_id),
       retry_seconds_(settings.retry_seconds),
       token_prefix_(random_prefix()),
-      copy_payloads_(settings.ring.policy == Policy::kDropOldest) {}
+      copy_payloads_(settings.ring.policy == Policy::kDropOldest && !ring_.staged()),
+      release_early_(copy_payloads_ || ring_.staged()) {}
 
 std::shared_ptr<Pipeline> Pipeline::start(const PipelineSettings& settings, std::unique_ptr<Payload> payload,
                                           std::shared_ptr<Sink> sink) {
@@ -103,9 +104,9 @@ void Pipeline::deliver(const Batch& batch) {
     return;
   }
   block.token = token_prefix_ + std::to_string(block.first_seq) + "-" + std::to_string(block.rows);
-  if (copy_payloads_) ring_.release();
+  if (release_early_) ring_.release();
   send_or_spool(block);
-  if (!copy_payloads_) ring_.release();
+  if (!release_early_) ring_.release();
 }
 
 void Pipeline::send_or_spool(const clickhouse::Block& block) {

@@ -77,6 +77,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   const double retry_seconds_;
   const std::string token_prefix_;
   const bool copy_payloads_;  // so that the ring is free while a block is on its way
+  const bool release_early_;
   Interrupt interrupt_;
   Backoff backoff_;
   std::uint64_t attempts_ = 0;

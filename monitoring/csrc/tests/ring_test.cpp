@@ -182,7 +182,6 @@ TEST(a_broken_copy_is_counted_and_the_rest_goes_on) {
       for (std::size_t i = 0; i < regions.size(); ++i) out[i] = memory.data() + regions[i].offset;
     }
     std::uint64_t fetch_limit() const noexcept override { return 4096; }
-    void abandon() noexcept override {}
     std::array<std::byte, 4096> memory{};
     int writes = 0;
   };

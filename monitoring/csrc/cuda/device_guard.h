@@ -1,0 +1,27 @@
+// Makes a device current for a scope.
+#pragma once
+
+#include "cuda/check.h"
+
+namespace lockgate::cuda {
+
+// The current device belongs to the thread, and the thread to somebody else.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    LOCKGATE_CUDA(cudaGetDevice(&before_));
+    if (before_ != device) LOCKGATE_CUDA(cudaSetDevice(device));
+    changed_ = before_ != device;
+  }
+  ~DeviceGuard() {
+    if (changed_) LOCKGATE_CUDA_NOTHROW(cudaSetDevice(before_));
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace lockgate::cuda
