@@ -92,8 +92,10 @@ def pick(value: Any, index: int) -> torch.Tensor | None:
 
 def solid(tensor: torch.Tensor) -> torch.Tensor:
     """Give plain contiguous memory with the tensor's values: local, dense, neither conjugated nor negated lazily."""
-    if hasattr(tensor, "to_local"):
+    if hasattr(tensor, "to_local"):  # a DTensor: this rank's shard
         tensor = tensor.to_local()
+    if hasattr(tensor, "wait"):  # the result of a collective still under way
+        tensor = tensor.wait()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_conj() or tensor.is_neg():
