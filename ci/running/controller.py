@@ -115,6 +115,7 @@ class Controller:
                 group_limit=max(1.0, GROUP_SHARE * stage.test_timeout),
                 masks_devices=bool(self.job.devices) and not self.job.simulated,
                 expected=lambda: tuple(self.items), known=lambda: self.known,
+                files=tuple({str(item.path): None for item in self.items.values()}),
             ),
             self.launcher or Launcher(self.job.preload),
         )  # fmt: skip

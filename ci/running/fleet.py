@@ -64,6 +64,7 @@ class FleetPlan:
     masks_devices: bool
     expected: Callable[[], Sequence[str]]
     known: Callable[[], Sequence[str]]
+    files: tuple[str, ...] = ()
 
 
 class Fleet:
@@ -311,6 +312,7 @@ class Fleet:
             arguments=(*self.plan.arguments, f"--basetemp={temp}"),
             backend="" if shape.dynamic or world == 1 else self.plan.backend,
             store=str(self.plan.scratch / f"{one.name}.store"), limit=self.plan.group_limit,
+            files=self.plan.files,
         )  # fmt: skip
 
 

@@ -35,7 +35,8 @@ class RankSpec:
     """What a rank must know: who it is, where the controller listens, what to run with.
 
     `environ` is added to the environment; `store` is the file of a file store,
-    new for every set; `limit` is the process group's in seconds; `backend` is
+    new for every set; `files` are those whose tests will run (no others are collected);
+    `limit` is the process group's in seconds; `backend` is
     "" for no process group.
     """
 
@@ -50,6 +51,7 @@ class RankSpec:
     backend: str
     store: str
     limit: float
+    files: tuple[str, ...] = ()
     device: str = ""
     local: bool = True
 

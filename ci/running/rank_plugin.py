@@ -37,6 +37,7 @@ class RankPlugin:
         """Speak for one rank."""
         self.spec = spec
         self.channel = channel
+        self.files = frozenset(spec.files)
         self.items: dict[str, pytest.Item] = {}
         self.reports: list[pytest.TestReport] = []
         self.errors: list[str] = []
@@ -65,6 +66,13 @@ class RankPlugin:
         """Silence the terminal reporter: what the log holds is what tests print."""
         writer = session.config.get_terminal_writer()
         writer._file = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123, SLF001
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out the files of which no test will run: every rank would import them for nothing."""
+        if not self.files or collection_path.name == "__init__.py" or str(collection_path) in self.files:
+            return None
+        return True if collection_path.is_file() else None
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
+import subprocess
 import time
 
 import pytest
@@ -104,16 +106,14 @@ def test_a_full_disk_for_the_report_is_an_error_of_its_own(project, stage):
     many = "\n@pytest.mark.parametrize('n', range(300))\ndef test_many(n): pass\n"
     project.write("tests/test_many.py", (text if stage == "ranks" else text.replace("multi_gpu", "cpu")) + many)
     words = [*project.command(*STAGES[stage])]
-    import resource
-    import subprocess
 
     def small() -> None:
         # A file that cannot grow fails like one on a full disk, and needs no rights.
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
-    done = subprocess.run(
-        words, cwd=project.root, env=project.environ({}), capture_output=True, text=True, timeout=60, preexec_fn=small, check=False
-    )  # fmt: skip
+    streams = {"capture_output": True, "text": True, "timeout": 60}
+    environ = project.environ({})
+    done = subprocess.run(words, cwd=project.root, env=environ, preexec_fn=small, check=False, **streams)
     assert done.returncode == 10, done.stdout + done.stderr
     assert re.search("cannot write the event log|could not be written|cannot be written", done.stderr), done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The fault list with real processes: one failing test per fault, neighbours pass, nothing is left, the report is whole."""
+"""The fault list with real processes: one failing test per fault, neighbours pass, nothing is left."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_file_that_vanished_between_collections_is_an_infrastructure_outcome(p
     project.write("tests/test_gone.py", HEAD)
     project.write(
         "conftest.py",
-        "import os\ndef pytest_sessionstart(session):\n    if os.environ.get('RANK') == '1': os.remove('tests/test_gone.py')\n",
+        "import os\ndef pytest_sessionstart():\n    if os.environ.get('RANK') == '1':\n        os.remove('tests/test_gone.py')\n",
     )
     ran = project.ranks()
     assert ran.code == 3

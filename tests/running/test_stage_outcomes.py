@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -315,5 +316,5 @@ def test_two_runs_share_one_pool_without_ever_meeting_on_a_device(project):
         spans += [(one["started"], one["started"] + one["duration"], number) for one in report["results"]]
     assert len(spans) == 6
     spans.sort()
-    for before, after in zip(spans, spans[1:], strict=False):
+    for before, after in itertools.pairwise(spans):
         assert before[2] == after[2] or before[1] <= after[0] + 0.01, spans
