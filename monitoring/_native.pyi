@@ -252,3 +252,35 @@ class Ring:
         Limits and marks: `capacity_bytes capacity_records peak_bytes
         peak_records seq_end` (one past the last sequence number given). `closed` (bool), `last_error` (str).
         """
+
+@final
+class Taps:
+    """The short way from a torch hook into a host ring, without a Python frame.
+
+    `exchange` is `torch.Tensor.__dlpack_c_exchange_api__`, `tensor_type` is
+    `torch.Tensor`, `count` the number of taps. Each thread enters and leaves
+    its own forward passes. Keeps its ring alive.
+    """
+
+    def __init__(self, ring: Ring, exchange: object, tensor_type: type, count: int, /) -> None: ...
+    def enter(self, plan: int, batch: int, /) -> None:
+        """Begin the forward pass `plan` of `batch` rows in this thread; all call numbers start at 0."""
+
+    def leave(self, /) -> None:
+        """End this thread's forward pass, if there is one."""
+
+    def bind(self, index: int, slot: int, token_dim: int, dtype_code: int, dtype_bits: int, /) -> None:
+        """Let tap `index` record tensors of this DLPack dtype under `slot`, in place of what it was bound to."""
+
+    def take(self, index: int, tensor: object, /) -> int:
+        """Record a tensor as `push_rows` does, with this pass's next call number; the records that are in.
+
+        -1: not for this way, and nothing has happened. That is so outside a
+        forward pass, for an unbound tap, and for a tensor that is not exactly
+        of `tensor_type`, not in host memory, not in C order, of another dtype
+        than bound or of another batch, or that the plan does not fit. A lazy
+        negative is not seen here: ask `is_neg()` where one can occur. Never raises.
+        """
+
+    def call(self, index: int, /) -> int:
+        """Take the next call number of tap `index` in this thread's pass; -1 outside of one."""

@@ -69,6 +69,7 @@ NB_MODULE(_native, module) {
   module.def("cuda_status", &cuda::status);
   bind_sinks(module);
   bind_ring(module);
+  bind_taps(module);
   module.def("_close_all", [] {
     const nb::gil_scoped_release unlocked;
     Registry::instance().close_all(kCloseAtExit);

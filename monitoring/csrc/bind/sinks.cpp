@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "bind/callback_sink.h"
 #include "bind/py_ring.h"
 #include "sink/http_sink.h"
 #include "sink/null_sink.h"

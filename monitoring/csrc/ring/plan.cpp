@@ -27,16 +27,16 @@ std::uint64_t product(std::span<const std::uint32_t> extents) noexcept {
 
 std::uint64_t Extents::elements() const noexcept { return product(std::span(of).first(dims)); }
 
-std::vector<Piece> cut(const Plan& plan, const Extents& shape, std::uint32_t token_dim, std::uint32_t column,
-                       const std::byte* data, std::uint64_t nbytes) {
+void cut(const Plan& plan, const Extents& shape, std::uint32_t token_dim, std::uint32_t column, const std::byte* data,
+         std::uint64_t nbytes, std::vector<Piece>& pieces) {
+  pieces.clear();
   if (token_dim < 1 || token_dim >= shape.dims) {
     refuse("token_dim is " + std::to_string(token_dim) + ", expected 1 to " +
            std::to_string(shape.dims == 0 ? 0 : shape.dims - 1) + " for a tensor of " + std::to_string(shape.dims) +
            " dimensions");
   }
-  std::vector<Piece> pieces;
   const std::uint64_t elements = shape.elements();
-  if (elements == 0) return pieces;
+  if (elements == 0) return;
   const std::uint64_t item = nbytes / elements;
   const std::span<const std::uint32_t> extents(shape.of.data(), shape.dims);
   const std::uint64_t column_bytes = item * product(extents.subspan(token_dim + 1));
@@ -65,7 +65,6 @@ std::vector<Piece> cut(const Plan& plan, const Extents& shape, std::uint32_t tok
     piece.slice = {data + row.row * row_bytes + (first - column) * column_bytes, runs, tokens * column_bytes, stride};
     pieces.push_back(piece);
   }
-  return pieces;
 }
 
 std::uint64_t Plans::add(Plan plan) {

@@ -44,11 +44,11 @@ struct Piece {
   Slice slice;
 };
 
-// Cut a contiguous tensor [b, ...] along the plan. `token_dim` >= 1 names the
-// column axis, `column` the column of its first entry. Throws
-// std::invalid_argument when the plan does not fit the tensor.
-std::vector<Piece> cut(const Plan& plan, const Extents& shape, std::uint32_t token_dim, std::uint32_t column,
-                       const std::byte* data, std::uint64_t nbytes);
+// Cut a contiguous tensor [b, ...] along the plan into `pieces`, whose old
+// content goes. `token_dim` >= 1 names the column axis, `column` the column of
+// its first entry. Throws std::invalid_argument when the plan does not fit the tensor.
+void cut(const Plan& plan, const Extents& shape, std::uint32_t token_dim, std::uint32_t column, const std::byte* data,
+         std::uint64_t nbytes, std::vector<Piece>& pieces);
 
 // The newest plans by number. Not thread-safe: the ring keeps it under its lock.
 class Plans {
