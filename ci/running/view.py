@@ -94,6 +94,8 @@ def describe_event(event: Event) -> str:
         return f"RETRY {event.test} (attempt {data.get('attempt', '?')}): {data.get('reason', '')}"
     if event.event is Kind.RESTART:
         return f"RESTART of set {data.get('set', '?')}: {data.get('reason', '')}"
+    if event.event is Kind.NOTE and data.get("now"):
+        return str(data.get("message", ""))
     if event.event is Kind.LIMIT:
         return f"LIMIT {data.get('limit', '?')} of {data.get('seconds', '?')} s struck {event.test}".rstrip()
     return ""
@@ -124,7 +126,7 @@ class View:
         with self._lock:
             for event in self.tail.read_new():
                 self.progress.apply(event)
-                words = describe_event(event) if self.tell else ""
+                words = describe_event(event) if self.tell or event.data.get("now") else ""
                 if words:
                     self.line(words)
             now = self.clock()
@@ -169,7 +171,8 @@ def open_view(
     """Show the run whose event logs are in `folder` until the block ends.
 
     `tell` prints a line for every test that did not pass, every restart and every
-    limit; leave it out where pytest's own lines are shown. What happened before
+    limit; leave it out where pytest's own lines are shown. A note with `now` is
+    always told: it says why nothing moves. What happened before
     the view was opened is counted and not told.
     """
     started = clock()
