@@ -105,7 +105,7 @@ def _markdown_table(result: Result) -> list[str]:
             signs = [view.sign(row.cells[title]) if title in row.cells else " " for title in titles]
             lines.append(f"| {_escape(row.name)}{f' ×{row.count}' if row.count > 1 else ''} | " + " | ".join(signs) + " |")
         lines.append("")
-    return [*lines, view.LEGEND]
+    return [*lines, view.LEGEND.replace("\n", "; ")]
 
 
 def view_title(title: str) -> str:

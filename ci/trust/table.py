@@ -17,6 +17,9 @@ from ci.trust.trust import Kind, Severity, State, Trust
 
 COLOURS = {Severity.FAIL: "bold red", Severity.WARN: "yellow", Severity.SETTING: "cyan"}
 EVENTS_SHOWN = 6
+JOB_WIDTH = 28
+COLUMNS = 12
+"""Event families that stand beside a job in 100 columns."""
 DETAILS_SHOWN = 400
 """Rows of outcomes beyond which only findings and the overview are printed; JSON has all."""
 
@@ -28,18 +31,10 @@ def render_table(result: Result, *, opened: Sequence[str] | None = None, base: s
     parts.append(Text.assemble(("Workflow trust audit of ", "bold"), (audit.repo.full_name, "bold cyan"), f", default branch {audit.repo.default_branch}"))
     parts += [Text(f"note: {note}", style="yellow") for note in audit.folder.notes]
     parts += [Text(), Text("Level A, as written", style="bold"), Text(view.LEGEND, style="dim")]
-    idle: list[str] = []
-    for path, lines in view.table_lines(audit.cells).items():
-        overview = _overview(path, lines)
-        if overview is None:
-            idle.append(path)
-        else:
-            parts.append(overview)
-    if idle:
-        parts.append(Text(f"No event starts a job of {', '.join(idle)}.", style="dim"))
+    parts += _overviews(view.table_lines(audit.cells))
     outcomes = view.details(audit.cells)
     if sum(len(rows) for rows in outcomes.values()) <= DETAILS_SHOWN:
-        parts += [_outcomes(path, rows) for path, rows in outcomes.items()]
+        parts += [part for path, rows in outcomes.items() for part in (Text(), _outcomes(path, rows))]
     else:
         parts.append(Text("More outcomes than fit here: --format json lists every cell.", style="dim"))
     parts += [Text(), Text(view.level_e(result), style="bold")]
@@ -52,17 +47,32 @@ def render_table(result: Result, *, opened: Sequence[str] | None = None, base: s
     return Stack(*parts)
 
 
-def _overview(path: str, lines: list[view.Line]) -> Table | None:
-    titles = [title for title in view.family_titles() if any(_shown(line, title) for line in lines)]
-    if not titles:
-        return None
-    table = Table(title=Text(path, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("job", no_wrap=True, overflow="ellipsis", max_width=26, style="bold")
+def _overviews(lines: dict[str, list[view.Line]]) -> list[RenderableType]:
+    """Draw one grid for all files where it fits, else one for each."""
+    used = {path: [title for title in view.family_titles() if any(_shown(row, title) for row in rows)] for path, rows in lines.items()}
+    idle = [path for path, titles in used.items() if not titles]
+    busy = {path: rows for path, rows in lines.items() if used[path]}
+    titles = [title for title in view.family_titles() if any(title in used[path] for path in busy)]
+    parts: list[RenderableType] = []
+    if busy and len(titles) <= COLUMNS:
+        parts += [Text(), _overview(busy, titles)]
+    else:
+        parts += [part for path, rows in busy.items() for part in (Text(), _overview({path: rows}, used[path]))]
+    if idle:
+        parts.append(Text(f"No event starts a job of {', '.join(idle)}.", style="dim"))
+    return parts
+
+
+def _overview(files: dict[str, list[view.Line]], titles: Sequence[str]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("job", no_wrap=True, overflow="ellipsis", max_width=JOB_WIDTH, style="bold")
     for title in titles:
-        table.add_column(title, justify="left", no_wrap=True, min_width=4, header_style="dim")
-    for line in lines:
-        name = f"{line.name} ×{line.count}" if line.count > 1 else line.name
-        table.add_row(Text(name), *(_sign(line.cells.get(title)) for title in titles))
+        table.add_column(title, no_wrap=True, min_width=4, header_style="dim")
+    for path, lines in files.items():
+        table.add_row(Text(path.rpartition("/")[2], style="bold underline"))
+        for line in lines:
+            name = f"{line.name} ×{line.count}" if line.count > 1 else line.name
+            table.add_row(Text(f"  {name}"), *(_sign(line.cells.get(title)) for title in titles))
     return table
 
 

@@ -39,8 +39,8 @@ LETTERS = {
     Trust.UNTRUSTED: "U", Trust.DEPENDENCY_BOT: "B", Trust.VETTED: "V", Trust.APPROVED: "A", Trust.INTERNAL: "I", Trust.TRUSTED: "T",
 }  # fmt: skip
 LEGEND = (
-    "○ hosted  ● self-hosted  ◐ not known  · skipped   code: U untrusted  B dependency bot  V vetted  A approved  "
-    "I internal  T trusted   ? may run  ⏸ waits  ! invalid"
+    "machine: ○ hosted  ● self-hosted  ◐ not known   state: · skipped  ? may run  ⏸ waits  ! invalid\n"
+    "code:    U untrusted  B dependency bot  V vetted  A approved  I internal  T trusted"
 )
 
 

@@ -31,8 +31,7 @@ def check(audit: Audit) -> Iterator[Finding]:
             rule=ID, severity=Severity.FAIL if required else Severity.SETTING, workflow=cell.workflow.path, job=cell.name,
             event=None, line=cell.line,
             message=f"a fork's edited workflow can name {labels}; " + (f"settled by {'; '.join(settled)}" if settled else "no attested setting keeps it away"),
-            fix="" if settled else "attest one of: " + "; ".join(f"attest.{key} ({says})" for key, says in ATTESTATIONS.items())
-            + "; or limit the runner group to selected workflows (runners.<group>.workflows)",
+            fix="" if settled else f"attest one of {', '.join(f'attest.{key}' for key in ATTESTATIONS)}, or the workflows that the runner group is limited to",
         )  # fmt: skip
 
 
