@@ -50,10 +50,10 @@ def test_through_a_pipe_only_what_is_bad_is_told_line_by_line(tmp_path: Path) ->
 
 def test_a_note_on_why_nothing_moves_is_told_at_once_whatever_else_is_not(tmp_path: Path) -> None:
     stream = io.StringIO()
-    with open_view(Console(file=stream, width=40), tmp_path, estimates={}, tell=False):
-        with EventLog(tmp_path / "events-main.jsonl", clock=time.time) as log:
-            log.write(Kind.NOTE, message="waits for GPU 0, held by python train.py (pid 7)", now=True)
-            log.write(Kind.NOTE, message="for the report alone")
+    log = EventLog(tmp_path / "events-main.jsonl", clock=time.time)
+    with log, open_view(Console(file=stream, width=40), tmp_path, estimates={}, tell=False):
+        log.write(Kind.NOTE, message="waits for GPU 0, held by python train.py (pid 7)", now=True)
+        log.write(Kind.NOTE, message="for the report alone")
     assert stream.getvalue().splitlines() == ["waits for GPU 0, held by python train.py (pid 7)"]
 
 
