@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,11 +65,11 @@ class ServerInfo:
         return f"clickhouse://127.0.0.1:{self.http_port}/default"
 
 
-def find_binary(environ: Mapping[str, str] | None = None) -> str:
-    """Find a server binary; raises `MissingDependency` saying how to get one."""
+def find_binary(environ: Mapping[str, str] | None = None, *, also: str = SEARCH_ALSO) -> str:
+    """Find a server binary on PATH or in `also`; raises `MissingDependency` saying how to get one."""
     environ = os.environ if environ is None else environ
     chosen = environ.get("LOCKGATE_CLICKHOUSE", "")
-    path = f"{environ.get('PATH', os.defpath)}:{SEARCH_ALSO}"
+    path = f"{environ.get('PATH', os.defpath)}:{also}"
     for name in (chosen,) if chosen else BINARIES:
         found = shutil.which(name, path=path)
         if found:
@@ -151,7 +151,7 @@ def start(folder: Path, *, tied: bool, ports: tuple[int, int] | None = None) -> 
             child = subprocess.Popen(
                 arguments, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={"PATH": os.environ.get("PATH", os.defpath), "TZ": "UTC", "HOME": str(folder)},
-                preexec_fn=_die_with_parent if tied else None,  # noqa: PLW1509 - one system call, no allocation
+                preexec_fn=_death_signal() if tied else None,  # noqa: PLW1509 - one system call, no allocation
             )  # fmt: skip
         info = ServerInfo(pid=child.pid, http_port=http_port, tcp_port=tcp_port, folder=folder, binary=binary)
         if _wait(child, info):
@@ -294,5 +294,7 @@ def _check_private(folder: Path) -> None:
         raise StoreError(f"{folder} holds files that are not a private server's", hint="give an empty folder")
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _death_signal() -> Callable[[], object] | None:
+    """Give what a child runs before the server to end with its parent's thread (Linux); looked up before the fork."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    return None if prctl is None else lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

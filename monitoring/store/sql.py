@@ -163,6 +163,10 @@ class SqlStore:
         data = self._carrier.execute(f"{filled}\nFORMAT Native", readonly=True)
         return _frame(list(decode_blocks(data)))
 
+    def execute(self, sql: str) -> bytes:
+        """Run any one statement, for upkeep; give the engine's answer as it came."""
+        return self._carrier.execute(sql)
+
     def delete_run(self, run_id: str) -> None:
         """Remove a run's rows and records, and wait until they are gone."""
         full = self.tables.full
