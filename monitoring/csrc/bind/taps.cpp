@@ -165,7 +165,7 @@ void bind_taps(nb::module_& module) {
       .def("enter", &Taps::enter)
       .def("leave", &Taps::leave)
       .def("bind", &Taps::bind)
-      .def("take", &Taps::take)
+      .def("take", &Taps::take, nb::arg(), nb::arg().none())
       .def("call", &Taps::call);
 }
 
