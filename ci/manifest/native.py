@@ -136,7 +136,10 @@ def _read_depfiles(root: Path, build: Path, sources: dict[str, frozenset[str]], 
     for path in sorted(build.rglob("*.d")):
         try:
             for files in parse_depfile(path.read_text(encoding="utf-8", errors="replace")).values():
-                needs.update(os.path.join(path.parent, item) for item in files)
+                # A compiler writes names relative to where it was started, which a depfile does not say.
+                for item in files:
+                    places = (folder / item for folder in (path.parent, build, root))
+                    needs.update(str(place) for place in places if place.is_file())
         except OSError as error:
             notes.append(f"{path}: {error.strerror}")
     for path in sorted(build.rglob("*")):

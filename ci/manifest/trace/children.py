@@ -80,6 +80,9 @@ def _finish(state: State, how: str) -> None:
 
 
 def _terminated(state: State) -> None:
+    if state.closing:
+        # It is leaving already, and must be let to write to the end.
+        return
     _finish(state, "SIGTERM")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)

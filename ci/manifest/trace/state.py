@@ -64,6 +64,7 @@ class State:
         self.journal = Journal(folder)
         self.active = False
         self.merge = False
+        self.closing = False
         self.stack: list[str] = [label]
         self.notes: dict[str, Notes] = {label: Notes()}
         self.current: Notes = self.notes[label]
@@ -160,9 +161,11 @@ class State:
     def finish(self, kind: str, extra: dict[str, Any]) -> None:
         """Write everything and the closing entry; nothing is noted any more."""
         self.active = False
+        self.closing = True
         found = self.dump()
         for label, notes in found["contexts"].items():
             self.journal.write("context", {"label": label, **notes})
         self.journal.write("edges", found["edges"])
         self.recorder.stop(os.path.join(self.folder, f"coverage-{self.journal.uid}.data"))
         self.journal.write("end", {"how": kind, **extra})
+        self.closing = False
