@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -37,6 +38,7 @@ testpaths = ["tests"]
 filterwarnings = ["error"]
 markers = ["cpu: tier", "gpu: tier", "multi_gpu: tier", "slow: schedule", "flaky: reruns", "own: of this repository"]
 """
+HEADLINE = re.compile(r"\w+( \[.*\])?: (green|red|nothing|never)")
 LIGHT = ("--process-group", "none", "--preload", "")
 
 
@@ -73,7 +75,7 @@ class Ran:
     @property
     def first_line(self) -> str:
         """The summary's first line."""
-        return next(line for line in self.output.splitlines() if " passed, " in line and " not-run" in line)
+        return next(line for line in self.output.splitlines() if HEADLINE.match(line))
 
 
 class Project:

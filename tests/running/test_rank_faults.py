@@ -281,7 +281,9 @@ def test_a_file_that_vanished_between_collections_is_an_infrastructure_outcome(p
     project.write("tests/test_gone.py", HEAD)
     project.write(
         "conftest.py",
-        "import os\ndef pytest_sessionstart():\n    if os.environ.get('RANK') == '1':\n        os.remove('tests/test_gone.py')\n",
+        "import os\n"
+        "def pytest_sessionstart():\n"
+        "    if os.environ.get('RANK') == '1': os.remove('tests/test_gone.py')\n",
     )
     ran = project.ranks()
     assert ran.code == 3
