@@ -17,6 +17,9 @@ from ci.impact.reasons import Reason
 STEERING = ("*.cfg", "*.ini", "*.py", "*.toml")
 """Files that steer tests even where nobody added them to git."""
 
+LARGEST = 1e15
+"""No count and no time is larger."""
+
 HINT = "plan again for this commit"
 
 
@@ -120,6 +123,7 @@ def parse_plan(document: object) -> Plan:
     if decision == Decision.SUBSET and not tests:
         raise ValueError("decision is subset, yet no test is selected")
     manifest = table.get("manifest")
+    reasons = _table(table.get("reasons", {}), "reasons")
     counts = _table(table.get("counts", {}), "counts")
     seconds = _table(table.get("seconds", {}), "seconds")
     return Plan(
@@ -129,7 +133,7 @@ def parse_plan(document: object) -> Plan:
         tests=tests,
         skipped=_strings(table, "skipped"),
         is_explicit="skipped" in table,
-        reasons={str(key): int(value) for key, value in _table(table.get("reasons", {}), "reasons").items()},
+        reasons={key: int(_number(reasons, key)) for key in reasons},
         causes=tuple(_cause(item) for item in _list(table, "changes")),
         base=str(table.get("base") or ""),
         head=str(table.get("head") or ""),
@@ -138,10 +142,10 @@ def parse_plan(document: object) -> Plan:
         policy_hash=str(table.get("policy_hash", "")),
         warnings=_strings(table, "warnings"),
         shards=tuple(_shard(item) for item in _list(table, "shards")),
-        known=int(counts.get("known", 0)),
-        selected=int(counts.get("selected", len(tests))),
-        seconds=float(seconds.get("selected", 0.0)),
-        total_seconds=float(seconds.get("total", 0.0)),
+        known=int(_number(counts, "known")),
+        selected=int(_number(counts, "selected")) if "selected" in counts else len(tests),
+        seconds=_number(seconds, "selected"),
+        total_seconds=_number(seconds, "total"),
     )
 
 
@@ -167,26 +171,34 @@ def _selected(value: object) -> Selected:
 
 def _cause(value: object) -> Cause:
     item = _table(value, "an entry of changes")
-    tests = item.get("tests")
     return Cause(
         path=_text(item, "path"),
         reason=_reason(item),
         detail=str(item.get("detail", "")),
-        tests=None if tests is None else int(tests),
+        tests=None if item.get("tests") is None else int(_number(item, "tests")),
     )
 
 
 def _shard(value: object) -> Shard:
     item = _table(value, "an entry of shards")
-    return Shard(index=int(item.get("index", 0)), tests=_strings(item, "tests"), seconds=float(item.get("seconds", 0)))
+    return Shard(
+        index=int(_number(item, "index")), tests=_strings(item, "tests"), seconds=_number(item, "seconds")
+    )
 
 
 def _identity(table: Mapping[str, Any]) -> Identity:
     return Identity(
         source=_text(table, "source"),
-        age_hours=float(table.get("age_hours", 0.0)),
+        age_hours=_number(table, "age_hours"),
         content_hash=str(table.get("content_hash", "")),
     )
+
+
+def _number(table: Mapping[str, Any], key: str) -> float:
+    value = table.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
+        raise ValueError(f"{key} is {value!r}, expected a number")
+    return float(value)
 
 
 def _reason(table: Mapping[str, Any]) -> Reason:
