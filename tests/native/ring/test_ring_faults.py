@@ -202,7 +202,9 @@ def test_a_servers_answer_tells_never_from_later(native, make_ring, feeder, answ
 
 def test_an_early_refusal_of_a_large_block_is_read_not_lost_in_a_broken_pipe(native, make_ring, feeder, answering):
     answer = refusing(b"Code: 516. DB::Exception: Authentication failed", 403)
-    ring = make_ring(http(native, answering(answer, read_body=False), timeout=5.0), retry_seconds=0.0, capacity_bytes=64 << 20)
+    ring = make_ring(
+        http(native, answering(answer, read_body=False), timeout=5.0), retry_seconds=0.0, capacity_bytes=64 << 20
+    )
     feeder(ring, nbytes=32 << 20).push()
     assert ring.flush(20.0)
     assert ring.stats()["failed"]["fatal"] == 1
@@ -227,7 +229,9 @@ def test_credentials_appear_nowhere(native, make_ring, feeder, answering):
 
 
 def test_the_request_is_what_a_clickhouse_server_expects(native, make_ring, feeder, answering):
-    sink = http(native, answering(OK), database="my db", table="ta`ble", deduplicate=True, settings={"a b": "c&d"}, path="/x")
+    sink = http(
+        native, answering(OK), database="my db", table="ta`ble", deduplicate=True, settings={"a b": "c&d"}, path="/x"
+    )
     ring = make_ring(sink)
     feeder(ring).push(2)
     assert ring.flush(5.0)
@@ -275,7 +279,9 @@ def test_the_spool_is_replayed_in_order_when_the_sink_recovers(make_ring, feeder
 
 
 def test_a_full_spool_counts_as_failed(make_ring, feeder, collector, tmp_path, eventually):
-    ring = make_ring(collector, retry_seconds=0.0, spool_dir=str(tmp_path), spool_bytes=3000, flush_seconds=0.0, flush_bytes=64)
+    ring = make_ring(
+        collector, retry_seconds=0.0, spool_dir=str(tmp_path), spool_bytes=3000, flush_seconds=0.0, flush_bytes=64
+    )
     collector.error = ConnectionError("away")
     feed = feeder(ring, nbytes=1024)
     feed.push(4)
@@ -309,7 +315,7 @@ def test_a_disk_that_is_full_counts_as_failed_and_says_so(native, tmp_path):
         print(json.dumps([before, ring.stats()]))
         """
     )
-    command = f"mount -t tmpfs -o size=256k tmpfs {tmp_path} && exec {sys.executable} -c \"$SCRIPT\" {tmp_path}"
+    command = f'mount -t tmpfs -o size=256k tmpfs {tmp_path} && exec {sys.executable} -c "$SCRIPT" {tmp_path}'
     done = subprocess.run(
         ["unshare", "--mount", "--map-root-user", "sh", "-c", command], env={**os.environ, "SCRIPT": script},
         capture_output=True, text=True, timeout=60, check=False,
@@ -323,7 +329,11 @@ def test_a_disk_that_is_full_counts_as_failed_and_says_so(native, tmp_path):
     assert before["failed"]["spool"] >= 1
     assert before["spooled"] >= 1
     assert "No space left on device" in before["last_error"] or "away" in before["last_error"]
-    assert after["accepted"] == 8 == after["failed"]["spool"] + after["failed"]["left_in_spool"] + after["failed"]["closed"]
+    assert (
+        after["accepted"]
+        == 8
+        == after["failed"]["spool"] + after["failed"]["left_in_spool"] + after["failed"]["closed"]
+    )
 
 
 def test_a_damaged_spool_file_is_kept_aside_and_counted(make_ring, feeder, collector, tmp_path, eventually):

@@ -99,7 +99,9 @@ def test_a_tensor_larger_than_the_ring_is_counted_and_named(make_ring, feeder, c
 
 @pytest.mark.parametrize("policy", ["block", "drop_newest", "drop_oldest", "sample"])
 def test_gaps_in_sequence_numbers_are_exactly_the_losses(make_ring, feeder, collector, policy):
-    ring = make_ring(collector, policy=policy, deadline=0.0, capacity_bytes=8192, capacity_records=64, flush_seconds=0.0)
+    ring = make_ring(
+        collector, policy=policy, deadline=0.0, capacity_bytes=8192, capacity_records=64, flush_seconds=0.0
+    )
     feed = feeder(ring, nbytes=512)
     feed.push(3000)
     assert ring.flush(10.0)
@@ -113,7 +115,9 @@ def test_gaps_in_sequence_numbers_are_exactly_the_losses(make_ring, feeder, coll
 
 @pytest.mark.parametrize("policy", ["block", "drop_newest", "drop_oldest", "sample"])
 def test_the_ledger_balances_at_every_moment_under_eight_threads(make_ring, feeder, collector, ledger, policy):
-    ring = make_ring(collector, policy=policy, deadline=0.01, capacity_bytes=1 << 16, capacity_records=256, flush_seconds=0.0)
+    ring = make_ring(
+        collector, policy=policy, deadline=0.01, capacity_bytes=1 << 16, capacity_records=256, flush_seconds=0.0
+    )
     done = threading.Event()
     feeds = [feeder(ring, nbytes=size) for size in (8, 64, 100, 1000, 4096, 30000, 65536, 70000)]
     problems = []

@@ -79,7 +79,9 @@ def test_sigterm_with_a_handler_that_exits_drains(run):
 
 
 def test_sigterm_without_a_handler_ends_at_once_and_keeps_what_was_flushed(run):
-    code, _, _, stored = run('push(50); ring.flush(5.0); push(5); print("ready", flush=True); time.sleep(30)', send=signal.SIGTERM)
+    code, _, _, stored = run(
+        'push(50); ring.flush(5.0); push(5); print("ready", flush=True); time.sleep(30)', send=signal.SIGTERM
+    )
     assert (code, stored) == (-signal.SIGTERM, 50)
 
 
@@ -190,7 +192,9 @@ def test_a_callback_that_never_stops_computing_does_not_keep_the_program(run):
 
 
 def test_a_killed_process_loses_at_most_what_was_not_flushed(run):
-    code, _, _, stored = run('push(50); ring.flush(5.0); push(5); print("ready", flush=True); time.sleep(30)', send=signal.SIGKILL)
+    code, _, _, stored = run(
+        'push(50); ring.flush(5.0); push(5); print("ready", flush=True); time.sleep(30)', send=signal.SIGKILL
+    )
     assert (code, stored) == (-signal.SIGKILL, 50)
 
 

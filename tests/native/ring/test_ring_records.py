@@ -40,7 +40,9 @@ def test_the_column_table_and_the_element_sizes_are_those_of_the_row_layout(nati
 def test_a_tensor_comes_back_bit_equal(dtype):
     tensor = torch.arange(24).reshape(2, 3, 4).to(getattr(torch, dtype))
     rows, inside, _ = capture(
-        lambda ring: ring.push(tensor, site="resid_pre", request="a", layer=3, shard_rank=1, step=7, call=2, tokens=(5, 8))
+        lambda ring: ring.push(
+            tensor, site="resid_pre", request="a", layer=3, shard_rank=1, step=7, call=2, tokens=(5, 8)
+        )
     )
     assert inside
     (row,) = rows
@@ -86,7 +88,15 @@ def test_rows_of_a_batch_are_the_slices_that_torch_gives(data):
         begin = max(first, column)
         if begin < last:
             part = tensor[row].narrow(token_dim - 1, begin - column, last - begin)
-            expected.append((name, tuple(part.shape), token + begin - first, token + last - first, part.contiguous().numpy().tobytes()))
+            expected.append(
+                (
+                    name,
+                    tuple(part.shape),
+                    token + begin - first,
+                    token + last - first,
+                    part.contiguous().numpy().tobytes(),
+                )
+            )
     assert inside == len(expected)
     assert [(row.request_id, row.shape, row.token_start, row.token_end, row.data) for row in rows] == expected
 
@@ -141,7 +151,9 @@ def test_a_push_of_nonsense_is_a_value_error_and_counts_nothing(make_ring, colle
     values = {"call": 0, "tokens": (0, 1), "shape": (1,), "data_ptr": tensor.data_ptr(), "nbytes": 4, **change}
     slot, request = ring.declare("q", 0, 0, "float32"), ring.request("a")
     with pytest.raises(ValueError, match=re.escape(problem)):
-        ring.push(slot, request, 0, values["call"], *values["tokens"], values["shape"], values["data_ptr"], values["nbytes"])
+        ring.push(
+            slot, request, 0, values["call"], *values["tokens"], values["shape"], values["data_ptr"], values["nbytes"]
+        )
     assert ring.stats()["accepted"] == 0
 
 
@@ -164,7 +176,9 @@ def test_interning_gives_one_number_per_meaning(make_ring, collector):
         ring.declare("q", 40000, 0, "float32")
 
 
-def test_a_forgotten_requests_number_is_used_again_only_after_its_records_are_settled(make_ring, collector, eventually, feeder):
+def test_a_forgotten_requests_number_is_used_again_only_after_its_records_are_settled(
+    make_ring, collector, eventually, feeder
+):
     ring = make_ring(collector, flush_seconds=0.0)
     collector.gate.clear()
     feed = feeder(ring)

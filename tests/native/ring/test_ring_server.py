@@ -159,7 +159,9 @@ def test_a_restart_in_mid_run_loses_nothing(server, sink, make_ring, feeder, how
     assert server.query("SELECT uniqExact(seq), max(seq) + 1 FROM captures") == f"{feed.pushed}\t{feed.pushed}"
 
 
-def test_a_frozen_server_is_waited_for_then_spooled_and_caught_up(server, sink, make_ring, feeder, tmp_path, eventually):
+def test_a_frozen_server_is_waited_for_then_spooled_and_caught_up(
+    server, sink, make_ring, feeder, tmp_path, eventually
+):
     ring = make_ring(sink(timeout=0.5), retry_seconds=0.5, spool_dir=str(tmp_path / "spool"), flush_seconds=0.01)
     feed = feeder(ring)
     feed.push(10)

@@ -53,7 +53,20 @@ def test_a_plain_tensor_is_recorded_row_by_row_with_call_numbers(tapped, collect
         None,
         "text",
     ],
-    ids=["strided", "parameter", "float64", "int32", "batch", "columns", "flat", "meta", "sparse", "dims", "none", "text"],
+    ids=[
+        "strided",
+        "parameter",
+        "float64",
+        "int32",
+        "batch",
+        "columns",
+        "flat",
+        "meta",
+        "sparse",
+        "dims",
+        "none",
+        "text",
+    ],
 )
 def test_what_is_not_plain_is_refused_and_leaves_no_trace(tapped, tensor):
     ring, taps, request = tapped
