@@ -93,7 +93,8 @@ def native(session: nox.Session) -> None:
     """Build the C++ library and run its unit tests, plain and under both sanitizers."""
     session.env.update(installer())
     session.install("--group", "native", *LOCK)
-    session.run("invoke", "test-native", *session.posargs)
+    sanitized = [word for name in ("thread", "address") for word in ("test-native", f"--sanitize={name}")]
+    session.run("invoke", "test-native", *sanitized)
 
 
 @nox.session
