@@ -47,10 +47,9 @@ def test_a_process_that_is_gone_is_still_named(machine: Machine, inventory: Read
 
 
 def test_without_the_library_the_driver_is_missing(machine: Machine, show: Show, tmp_path: Path) -> None:
-    environ = machine() | {"LD_LIBRARY_PATH": os.fspath(tmp_path)}
-    if subprocess.run(["sh", "-c", "ldconfig -p | grep -q libnvidia-ml"], check=False).returncode == 0:
-        pytest.skip("this machine has the real library, which cannot be hidden")
-    done = show(environ)
+    """A broken library of this name stands in: the real one of a machine with GPUs cannot be hidden otherwise."""
+    (tmp_path / "libnvidia-ml.so.1").write_text("no ELF file")
+    done = show(machine() | {"LD_LIBRARY_PATH": os.fspath(tmp_path)})
     assert done.returncode == 3
     assert "libnvidia-ml.so.1 was not found" in done.stderr
     assert "no NVIDIA driver" in done.stderr
@@ -70,13 +69,6 @@ def test_a_library_that_cannot_start_says_why(code: int, words: str, machine: Ma
     done = show(machine(INIT=code))
     assert done.returncode == 3
     assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_library_that_is_no_library_is_not_found(machine: Machine, show: Show, tmp_path: Path) -> None:
-    (tmp_path / "libnvidia-ml.so.1").write_text("no ELF file")
-    done = show(machine() | {"LD_LIBRARY_PATH": os.fspath(tmp_path)}, "--json")
-    assert done.returncode == 3
     assert "Traceback" not in done.stderr
 
 
@@ -180,13 +172,6 @@ def test_a_partitioned_gpu_gives_its_instances(
     found = seen(inventory(machine(COUNT=2, GPU0_MIG=2, visible=mask)))
     assert len(found) == len(expected)
     assert all(uuid.startswith(start) for uuid, start in zip(found, expected, strict=True))
-
-
-def test_a_cpu_build_of_torch_is_told_by_a_child(machine: Machine, show: Show) -> None:
-    pytest.importorskip("torch")
-    done = show(machine(COUNT=2), "--check", "2")
-    assert done.returncode == 3
-    assert "is a CPU build, a CUDA build is needed" in done.stderr
 
 
 def test_the_preflight_never_imports_torch(machine: Machine) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -53,6 +55,16 @@ def test_the_child_is_not_fooled_by_a_ci_package_of_the_tested_repository(tmp_pa
     (tmp_path / "ci").mkdir()
     (tmp_path / "ci" / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
     assert children(tmp_path).check_reduce(simulate_devices(2, scope=tmp_path).devices, backend="gloo") == []
+
+
+def test_a_cpu_build_of_torch_is_told_by_a_child(
+    machine: Callable[..., dict[str, str]], show: Callable[..., Any]
+) -> None:
+    if torch.version.cuda:
+        pytest.skip("this torch is a CUDA build")
+    done = show(machine(COUNT=2), "--check", "2")
+    assert done.returncode == 3
+    assert "is a CPU build, a CUDA build is needed" in done.stderr
 
 
 # No number beyond the last GPU: torch leaves those to the driver.
