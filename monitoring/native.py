@@ -40,7 +40,7 @@ def find_fault() -> NativeUnavailable | None:
 
 @functools.cache
 def _load_once() -> Any:
-    from monitoring.hooks import sites  # noqa: PLC0415 - importing this module stays free of the hook table
+    from monitoring.hooks import sites
 
     try:
         module: Any = importlib.import_module("monitoring._native")

@@ -80,7 +80,7 @@ def describe(tensor: torch.Tensor) -> TensorView:
     quantized layout, a lazy conjugate or negative, another stride, a device
     that is neither the host nor CUDA.
     """
-    import torch  # noqa: PLC0415 - this module is importable without it
+    import torch
 
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise CaptureError(f"the tensor's layout is {tensor.layout}, expected dense", hint="push tensor.to_dense()")
@@ -211,6 +211,6 @@ class Ring:
     def _stream(self) -> int:
         if self._device < 0:
             return 0
-        import torch  # noqa: PLC0415 - this module is importable without it
+        import torch
 
         return int(torch.cuda.current_stream(self._device).cuda_stream)

@@ -249,8 +249,8 @@ def test_build_folders_whose_tools_are_gone_are_removed(build, tmp_path):
 )
 def test_a_users_mistake_ends_setup_without_a_traceback(environ, problem):
     done = subprocess.run(
-        [sys.executable, "setup.py", "--version"], cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True,
-        timeout=60, check=False,
+        [sys.executable, "setup.py", "--version"], cwd=ROOT, env={**os.environ, **environ},
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.startswith(problem)

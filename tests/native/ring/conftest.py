@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from monitoring.native import load_native
 from monitoring.rows import CaptureRow, decode_rows
 
@@ -60,7 +61,7 @@ class Collector:
         return [row for block in self.blocks for row in decode_rows(block)]
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - its text is checked as "Refusal: ..."
     """What the tests' sinks raise for "never"."""
 
 

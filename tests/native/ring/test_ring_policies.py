@@ -65,8 +65,8 @@ def test_drop_oldest_keeps_the_newest(make_ring, feeder, stuck, eventually):
 
 
 def test_sample_keeps_one_in_n_from_half_full_on(make_ring, feeder, stuck, eventually):
-    ring = make_ring(stuck, policy="sample", sample_every=4, capacity_bytes=1 << 16, capacity_records=1000, flush_bytes=64,
-                     flush_seconds=0.0)  # fmt: skip
+    limits = {"capacity_bytes": 1 << 16, "capacity_records": 1000, "flush_bytes": 64, "flush_seconds": 0.0}
+    ring = make_ring(stuck, policy="sample", sample_every=4, **limits)
     feed = feeder(ring, nbytes=1024)
     feed.push(1)
     assert eventually(lambda: stuck.calls == 1)
@@ -125,7 +125,7 @@ def test_the_ledger_balances_at_every_moment_under_eight_threads(make_ring, feed
     def push(feed):
         try:
             feed.push(150)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a thread's border: the test fails with it
             problems.append(error)
 
     def watch():

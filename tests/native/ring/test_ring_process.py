@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import textwrap
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -139,7 +139,7 @@ def test_forking_while_threads_push_never_deadlocks(run):
 
 
 def test_a_grandchild_and_a_new_ring_in_a_child_work(run):
-    code, output, errors, _ = run(
+    code, _, errors, _ = run(
         """
         child = os.fork()
         if child == 0:
@@ -216,7 +216,7 @@ def test_a_ring_that_is_let_go_drains_and_releases_its_callback(native, feeder, 
 
 def test_no_thread_and_no_descriptor_is_left_behind(native, feeder):
     def count():
-        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
 
     native.Ring(native.NullSink(), run_id="r", model_id="m").close(5.0)
     time.sleep(0.05)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from monitoring import rows as row_layout
 from monitoring.errors import CaptureError
 from monitoring.native import load_native
 from monitoring.ring import Ring, describe
 from monitoring.rows import decode_rows, encode_rows
+
+torch = pytest.importorskip("torch")
 
 pytestmark = [pytest.mark.native_backend, pytest.mark.ring_native]
 

@@ -7,6 +7,7 @@ import sys
 from types import ModuleType
 
 import pytest
+
 from monitoring import native
 from monitoring.errors import NativeUnavailable
 from monitoring.hooks import sites
