@@ -176,9 +176,14 @@ class Monitor:
             raise
         try:
             self._recorder = Recorder(
-                ring=self._ring, policy=self._options.policy, device=device, shard_rank=self._shard[0]
+                planned.points,
+                native=native,
+                ring=self._ring,
+                policy=self._options.policy,
+                device=device,
+                shard_rank=self._shard[0],
             )
-            self._removers = install(self._model, planned.points, self._recorder)
+            self._removers = install(self._model, self._recorder)
         except BaseException:
             self._ring.close(self._options.close_timeout)
             self._store.close()

@@ -20,21 +20,22 @@ from monitoring.hooks.attention import AttentionTap
 from monitoring.hooks.families.base import backbone
 from monitoring.hooks.generation import GenerateWrapper
 from monitoring.hooks.inputs import begin_traced, read_forward
-from monitoring.hooks.points import INSIDE_ATTENTION, Point, Source, pick
+from monitoring.hooks.points import INSIDE_ATTENTION, Source, pick
 from monitoring.hooks.recorder import Recorder, Tap
 from monitoring.hooks.sessions import output_cache
 
-_compiling = torch.compiler.is_compiling
+# Constant while dynamo traces; a plain False elsewhere, and the cheapest question there is.
+_compiling = torch.compiler.is_dynamo_compiling
 
 
-def install(model: nn.Module, points: Iterable[Point], recorder: Recorder) -> list[Callable[[], None]]:
+def install(model: nn.Module, recorder: Recorder) -> list[Callable[[], None]]:
     """Install every hook; the functions that remove them again, each safe to call twice.
 
     Nothing stays behind when installing fails half-way.
     """
     removers: list[Callable[[], None]] = []
     try:
-        taps = [recorder.add(point) for point in points]
+        taps = recorder.taps
         tokens = next((tap for tap in taps if tap.point.source is Source.TOKENS), None)
         steps = StepHooks(model, tokens, recorder)
         removers += steps.install_begin()
@@ -134,46 +135,48 @@ class StepHooks:
 
 
 def _output_hook(tap: Tap) -> Callable[[nn.Module, Any, Any], None]:
-    take, failed, index = tap.take, tap.failed, tap.point.index
-    token, number, position = tap.recorder.token, tap.recorder.number, tap.index
-    tensor_type = torch.Tensor
+    short, recorder, index, element = tap.recorder.short.take, tap.recorder, tap.index, tap.point.index
+    token, number = recorder.token, recorder.number
 
     def hook(_module: nn.Module, _args: Any, output: Any) -> None:
         if _compiling():
-            found = pick(output, index)
+            found = pick(output, element)
             if found is not None:
-                ops.record(found.detach(), token, number, position)
-            return
-        try:
-            if index == 0 and type(output) is tensor_type:
-                take(output)
-            else:
-                take(_need(pick(output, index), output))
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
-            failed(error)
+                ops.record(found.detach(), token, number, index)
+        elif short(index, output) < 0:  # not a plain tensor
+            found = pick(output, element)
+            if found is output or short(index, found) < 0:
+                _take(tap, found, output)
 
     return hook
 
 
 def _input_hook(tap: Tap) -> Callable[[nn.Module, Any, Any], None]:
-    take, failed, index, keyword = tap.take, tap.failed, tap.point.index, tap.point.keyword
-    token, number, position = tap.recorder.token, tap.recorder.number, tap.index
+    short, recorder, index = tap.recorder.short.take, tap.recorder, tap.index
+    element, keyword = tap.point.index, tap.point.keyword
+    token, number = recorder.token, recorder.number
 
     def hook(_module: nn.Module, args: Any, kwargs: Any) -> None:
-        found = args[index] if len(args) > index else kwargs.get(keyword)
+        found = args[element] if len(args) > element else kwargs.get(keyword)
         if _compiling():
             if found is not None:
-                ops.record(found.detach(), token, number, position)
-            return
-        try:
-            take(_need(found, kwargs))
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
-            failed(error)
+                ops.record(found.detach(), token, number, index)
+        elif short(index, found) < 0:
+            _take(tap, found, kwargs)
 
     return hook
 
 
-def _install_attention(taps: list[Tap]) -> list[Callable[[], None]]:
+def _take(tap: Tap, found: Any, given: Any) -> None:
+    try:
+        if not isinstance(found, torch.Tensor):
+            raise CaptureError(f"expected a tensor, the module handed on {type(given).__name__}")  # noqa: TRY301 - counted like any
+        tap.take(found)
+    except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
+        tap.failed(error)
+
+
+def _install_attention(taps: Iterable[Tap]) -> list[Callable[[], None]]:
     by_config: dict[int, tuple[Any, dict[int, dict[Source, Any]]]] = {}
     for tap in taps:
         config = tap.point.module.config
@@ -183,22 +186,13 @@ def _install_attention(taps: list[Tap]) -> list[Callable[[], None]]:
 
 
 def _attention_record(tap: Tap) -> Callable[[torch.Tensor], None]:
-    take, failed = tap.take, tap.failed
-    token, number, position = tap.recorder.token, tap.recorder.number, tap.index
+    token, number, index = tap.recorder.token, tap.recorder.number, tap.index
+    short = tap.recorder.short.take
 
     def record(tensor: torch.Tensor) -> None:
         if _compiling():
-            ops.record(tensor.detach(), token, number, position)
-            return
-        try:
-            take(tensor)
-        except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
-            failed(error)
+            ops.record(tensor.detach(), token, number, index)
+        elif short(index, tensor) < 0:
+            _take(tap, tensor, tensor)
 
     return record
-
-
-def _need(found: torch.Tensor | None, given: Any) -> torch.Tensor:
-    if not isinstance(found, torch.Tensor):
-        raise CaptureError(f"expected a tensor, the module handed on {type(given).__name__}")
-    return found

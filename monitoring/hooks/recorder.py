@@ -1,11 +1,10 @@
 """From a hook to the ring: Point + tensor -> rows of the running forward pass.
 
     step hook on the model -> `begin` (sessions, schedule, ring plan)
-    hook on a module       -> Tap -> `push_rows`
+    hook on a module       -> the short way (native, plain tensors) or Tap.take -> `push_rows`
     an exception           -> counted, its text kept; it never reaches the model
 
-The state of a forward pass is kept per thread. The path of a plain tensor is
-short on purpose: it runs once per site, layer and forward pass.
+The state of a forward pass is kept per thread.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from monitoring import ops
 from monitoring.errors import CaptureError
 from monitoring.hooks.inputs import Forward, TracedCache
 from monitoring.hooks.points import WHOLE, Extent, Point, by_token, square
 from monitoring.hooks.sessions import Sessions
+from monitoring.hooks.short import open_short_way
 from monitoring.policy import Policy
 from monitoring.step import Request, Session
 
@@ -35,15 +34,14 @@ KEPT_ERRORS = 8
 
 
 class Pass:
-    """One forward pass under way; `calls` counts each tap's calls within it."""
+    """One forward pass under way."""
 
-    __slots__ = ("calls", "extent", "plan", "rows", "session", "span", "step", "whole_request")
+    __slots__ = ("extent", "plan", "rows", "session", "span", "step", "whole_request")
 
     def __init__(self, plan: int, *, session: Session | None = None) -> None:
         """Begin with nothing recorded."""
         self.plan = plan
         self.session = session
-        self.calls: list[int] = []
         self.extent = Extent(0, 0)
         self.rows = 0
         self.span = (0, 0)
@@ -69,58 +67,45 @@ class StepState(threading.local):
 class Tap:
     """One point being watched: knows its ring slot, hands tensors on."""
 
-    __slots__ = ("_dtype", "_plain", "_push", "_slot", "_slots", "_token_dim", "index", "point", "recorder", "state")
+    __slots__ = ("_dtype", "_plain", "_slot", "_slots", "_token_dim", "index", "point", "recorder")
 
     def __init__(self, recorder: Recorder, point: Point, index: int) -> None:
-        """Bind what the short path needs."""
+        """Start without a slot: the first tensor tells the dtype."""
         self.recorder = recorder
         self.point = point
         self.index = index
-        self.state = recorder.state
-        self._push = recorder.ring.push_rows
-        self._plain = point.view in (by_token, square) and recorder.device < 0
+        self._plain = point.view in (by_token, square)
         self._token_dim = 2 if point.view is square else 1
         self._dtype: torch.dtype | None = None
         self._slot = -1
         self._slots: dict[torch.dtype, int] = {}
 
     def take(self, tensor: torch.Tensor) -> None:
-        """Copy the tensor's rows into the ring."""
-        now = self.state.now
-        plan = now.plan
-        if plan < 0:
-            self.recorder.missed(self, plan)
+        """Copy the tensor's rows into the ring: the long way, for any tensor."""
+        recorder = self.recorder
+        now = recorder.state.now
+        if now.plan < 0:
+            recorder.missed(self, now.plan)
             return
-        index = self.index
-        calls = now.calls
-        call = calls[index]
-        calls[index] = call + 1
-        # A lazy negative is never contiguous here: it is a strided view of a complex tensor.
-        if tensor.dtype is self._dtype and self._plain and type(tensor) is Tensor and tensor.is_contiguous():
-            shape = tensor.shape
-            if shape[0] == now.extent[0]:
-                self._push(self._slot, plan, call, self._token_dim, shape, tensor.data_ptr(), tensor.nbytes)
-                return
-        self._take_any(tensor.detach(), now, call)
+        laid = self.point.view(tensor.detach(), now.extent)
+        data = laid.tensor
+        if data.dtype is not self._dtype:
+            self._rebind(data.dtype)
+        stream = recorder.stream_of(data)
+        call = recorder.short.call(self.index)
+        shape, place, size = tuple(laid.shape), data.data_ptr(), data.nbytes
+        if laid.token_dim == WHOLE:
+            start, end = now.span
+            push = recorder.ring.push
+            push(self._slot, now.whole_request, now.step, call, start, end, shape, place, size, stream)
+        else:
+            push_rows = recorder.ring.push_rows
+            push_rows(self._slot, now.plan, call, laid.token_dim, shape, place, size, laid.column, stream)
 
     def failed(self, error: BaseException) -> None:
         """Contain an exception of this point's hook; every row of the pass is lost here."""
         where = f"{self.point.name} layer {self.point.layer}" if self.point.layer >= 0 else self.point.name
-        self.recorder.failed(where, error, records=max(1, self.state.now.rows))
-
-    def _take_any(self, tensor: torch.Tensor, now: Pass, call: int) -> None:
-        laid = self.point.view(tensor, now.extent)
-        data = laid.tensor
-        if data.dtype is not self._dtype:
-            self._rebind(data.dtype)
-        stream = self.recorder.stream_of(data)
-        shape, place, size = tuple(laid.shape), data.data_ptr(), data.nbytes
-        if laid.token_dim == WHOLE:
-            start, end = now.span
-            push = self.recorder.ring.push
-            push(self._slot, now.whole_request, now.step, call, start, end, shape, place, size, stream)
-        else:
-            self._push(self._slot, now.plan, call, laid.token_dim, shape, place, size, laid.column, stream)
+        self.recorder.failed(where, error, records=max(1, self.recorder.state.now.rows))
 
     def _rebind(self, dtype: torch.dtype) -> None:
         slot = self._slots.get(dtype)
@@ -128,20 +113,23 @@ class Tap:
             slot = self.recorder.declare(self.point, str(dtype).removeprefix("torch."))
             self._slots[dtype] = slot
         self._slot = slot
-        # The short path looks at real numbers only: a conjugated complex tensor needs resolving.
-        self._plain = self._plain and not dtype.is_complex
         self._dtype = dtype
+        if self._plain:
+            self.recorder.short.bind(self.index, slot, self._token_dim, dtype)
 
 
 class Recorder:
     """Everything that the hooks of one watch share."""
 
-    def __init__(self, *, ring: Any, policy: Policy, device: int, shard_rank: int) -> None:
-        """Start with no taps; `device` is -1 for host memory, else the CUDA device."""
+    def __init__(
+        self, points: Iterable[Point], *, native: Any, ring: Any, policy: Policy, device: int, shard_rank: int
+    ) -> None:
+        """Make a tap for each point; `device` is -1 for host memory, else the CUDA device."""
         self.ring = ring
         self.device = device
         self.state = StepState()
-        self.taps: list[Tap] = []
+        self.taps = tuple(Tap(self, point, index) for index, point in enumerate(points))
+        self.short = open_short_way(native, ring, len(self.taps), device=device)
         self.token: torch.Tensor = torch.zeros(1, device="cpu" if device < 0 else f"cuda:{device}")
         self.sessions = Sessions(policy.schedule, self._forget)
         self.errors: Counter[str] = Counter()
@@ -153,12 +141,6 @@ class Recorder:
         self._lock = threading.Lock()
         self.number = ops.register(self)
 
-    def add(self, point: Point) -> Tap:
-        """Make a tap for a point."""
-        tap = Tap(self, point, len(self.taps))
-        self.taps.append(tap)
-        return tap
-
     def close(self) -> None:
         """Let compiled graphs forget this recorder."""
         ops.unregister(self.number)
@@ -169,7 +151,7 @@ class Recorder:
 
     def begin(self, forward: Forward) -> None:
         """Begin a forward pass: place it, ask the schedule, tell the ring its rows."""
-        self.state.now = _NO_PASS
+        self.end()
         step = self.sessions.place(forward)
         number = next(self._steps)
         wanted = self._schedule.wants_step(number, prefill=step.prefill)
@@ -185,9 +167,9 @@ class Recorder:
         now.step = number
         now.rows = len(entries)
         now.extent = Extent(forward.batch, forward.columns, step.span[0] if forward.cache is not None else 0)
-        now.calls = [0] * len(self.taps)
         now.span = step.span
         now.whole_request = self._number(session.batch)
+        self.short.enter(now.plan, forward.batch)
         self.state.now = now
 
     def facts(self) -> dict[str, str]:
@@ -198,6 +180,7 @@ class Recorder:
     def end(self) -> None:
         """End this thread's forward pass."""
         self.state.now = _NO_PASS
+        self.short.leave()
 
     def guard(self, what: str, action: Callable[[], Any]) -> Any:
         """Run a piece of bookkeeping; contain and count its exception."""
@@ -232,7 +215,8 @@ class Recorder:
         """Take a tensor from a compiled graph."""
         tap = self.taps[index]
         try:
-            tap.take(tensor)
+            if self.short.take(index, tensor) < 0:
+                tap.take(tensor)
         except Exception as error:  # noqa: BLE001 - a hook's border: counted, kept, shown
             tap.failed(error)
 
