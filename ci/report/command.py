@@ -20,6 +20,8 @@ from ci.running.durations import record_report
 
 REPORTS = Path(".lockgate", "report")
 DURATIONS = Path(".lockgate", "durations.json")
+TABLE, JSON = "table", "json"
+TEXTS: dict[str, Callable[[RunReport], str]] = {"markdown": render_markdown, "junit": render_junit}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="show a report (a stage's name, a folder or a report.json)")
     show.add_argument("report", help="a stage's name, a report folder or a report.json")
-    show.add_argument("--format", choices=tuple(FORMATS), default="table", help="how to show it (default: table)")
+    show.add_argument("--format", choices=(TABLE, JSON, *TEXTS), default=TABLE, help="how to show it (default: table)")
     show.add_argument("-v", "--verbose", action="store_true", help="with the whole output of what is bad")
     merge = actions.add_parser("merge", help="join the reports of shards into one; answers 0, 1 or 3 as one run would")
     merge.add_argument("reports", nargs="+", help="report folders or report.json files")
@@ -47,7 +49,12 @@ def run(options: argparse.Namespace, context: Context) -> int:
 def run_show(options: argparse.Namespace, context: Context) -> int:
     """Show a report."""
     report = read_report(find_report(options.report, context))
-    FORMATS[options.format](report, context, options.verbose)
+    if options.format == TABLE:
+        context.out.show(render_report(report, verbose=options.verbose))
+    elif options.format == JSON:
+        context.out.json(render_document(report))
+    else:
+        context.out.line(TEXTS[options.format](report).rstrip())
     return 0
 
 
@@ -96,29 +103,6 @@ def find_report(name: str, context: Context) -> Path:
     stage = context.root / REPORTS / name
     return stage if not path.exists() and stage.is_dir() else path
 
-
-def _show_table(report: RunReport, context: Context, verbose: bool) -> None:  # noqa: FBT001 - one table of callables
-    context.out.show(render_report(report, verbose=verbose))
-
-
-def _show_json(report: RunReport, context: Context, _: bool) -> None:  # noqa: FBT001
-    context.out.json(render_document(report))
-
-
-def _show_markdown(report: RunReport, context: Context, _: bool) -> None:  # noqa: FBT001
-    context.out.line(render_markdown(report).rstrip())
-
-
-def _show_junit(report: RunReport, context: Context, _: bool) -> None:  # noqa: FBT001
-    context.out.line(render_junit(report).rstrip())
-
-
-FORMATS: dict[str, Callable[[RunReport, Context, bool], None]] = {
-    "table": _show_table,
-    "json": _show_json,
-    "markdown": _show_markdown,
-    "junit": _show_junit,
-}
 
 ACTIONS: dict[str, Callable[[argparse.Namespace, Context], int]] = {
     "show": run_show,
