@@ -86,9 +86,15 @@ def load_manifest(path: Path) -> tuple[Manifest, tuple[Finding, ...]]:
     try:
         digest = check_seal(path)
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-        return _load(database, digest)
+        try:
+            return _load(database, digest)
+        except BaseException:
+            database.close()
+            raise
     except FileNotFoundError:
         raise
+    except ManifestError as error:
+        raise Damaged(error.message) from error
     except OSError as error:
         raise Damaged(f"it cannot be read: {error.strerror or error}") from error
     except sqlite3.Error as error:
