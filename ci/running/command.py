@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="torch",
         help="imported once for all ranks (default: torch; '' for none)",
     )
+    parser.add_argument("--coverage", action="store_true", help="measure coverage in every process of the run")
     parser.add_argument("--no-checks", action="store_true", help="leave out the stage's checks, run the tests alone")
     parser.epilog = "Other arguments (-k EXPR, -x, --lf, paths, ...) are pytest's."
 

@@ -23,6 +23,7 @@ import pytest
 from ci import process
 from ci.report.document import decode
 from ci.running.channel import connect
+from ci.running.measure import save_on_a_timer
 from ci.running.rank_plugin import RankPlugin
 
 CONNECT_LIMIT = 30.0
@@ -67,6 +68,7 @@ def run_rank(spec: RankSpec, *_inherited: object) -> NoReturn:
     faulthandler.enable(file=sys.__stderr__ or 2, all_threads=True)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True, chain=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's to answer
+    save_on_a_timer()
     channel = connect(spec.address, limit=CONNECT_LIMIT)
     channel.send({"say": "hello", "set": spec.set, "rank": spec.rank, "token": spec.token, "pid": os.getpid()})
     code = int(pytest.main([*spec.arguments], plugins=[RankPlugin(spec, channel)]))

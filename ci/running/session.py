@@ -26,6 +26,7 @@ from ci.running.durations import read_durations
 from ci.running.events import MAIN, Event, EventLog, Kind
 from ci.running.inventory import find_required, find_unseen
 from ci.running.job import Job, read_job
+from ci.running.measure import save_on_a_timer
 from ci.running.outcome import Phase, decide_outcome, find_skip_class, is_declared
 from ci.running.shard import Shard, fingerprint_split, select_shard
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     job = read_job()
     folder = Path(job.folder)
     log = ExitingLog(folder / f"events-{MAIN}.jsonl", clock=time.time)
+    save_on_a_timer()
     plugin = SessionPlugin(config, job=job, log=log)
     config.pluginmanager.register(plugin, "lockgate-session")
     config.pluginmanager.register(make_controller(plugin), "lockgate-controller")
@@ -121,7 +123,7 @@ class SessionPlugin:
             self.finish(
                 TestResult(
                     id=report.nodeid or "collection", outcome=Outcome.ERROR, output=shorten(report.longreprtext),
-                    reason=f"cannot be collected: {lines[-1] if lines else 'no message'}",
+                    reason=f"cannot be collected: {lines[-1].removeprefix('E').strip() if lines else 'no message'}",
                 )
             )  # fmt: skip
         elif report.skipped:

@@ -31,6 +31,7 @@ from ci.running.events import EventLog, Kind, read_events
 from ci.running.job import Job
 from ci.running.judge import Ended, Expectation, judge
 from ci.running.machine import find_machine, guard_machine
+from ci.running.measure import combine_coverage, coverage_environment
 from ci.running.options import PytestArguments
 from ci.running.selection import read_selection
 from ci.running.summary import outputs_of, render_summary
@@ -180,16 +181,22 @@ class Run:
             words = ["-p", "ci.manifest.plugin", *words]
         if importlib.util.find_spec("xdist") is not None:
             words.append("-n0")  # what a repository's own addopts may ask for cannot be had under supervision
+        measured = self.folder / "coverage"
+        if options.coverage:
+            environ = {**environ, **coverage_environment(self.context.root, measured)}
         self.context.out.step(f"pytest, stage {self.stage.name}")
         guard = guard_machine(machine, environ=environ, log=self.log) if machine else nullcontext()
         durations, _ = read_durations(self._durations)
         console = self.context.out.stderr
         with guard, open_view(console, self.folder, estimates=durations.kinds.get(kind, {}), tell=False) as view:
-            return Supervisor(
+            ended = Supervisor(
                 job=job, arguments=tuple(words), root=self.context.root, environ=environ, log=self.log,
                 deadline=time.time() + self.stage.timeout, say=view.line, stops_early=self.arguments.stops_early,
                 through_view=console.is_terminal and self.context.out.stdout.is_terminal,
             ).run()  # fmt: skip
+        if options.coverage and combine_coverage(measured) is None:
+            self._note("no coverage was measured")
+        return ended
 
     def _close(self, code: int, reasons: Sequence[str]) -> None:
         """Write the answer into the log, make the report from the log, and show the summary."""
