@@ -53,7 +53,9 @@ def accept_findings(
     kept: list[Finding] = []
     accepted: list[tuple[Finding, Acceptance]] = []
     for finding in found:
-        covering = [one for one in valid if one.covers(finding.rule, finding.workflow, finding.job or "", finding.event or "")]
+        covering = [
+            one for one in valid if one.covers(finding.rule, finding.workflow, finding.job or "", finding.event or "")
+        ]
         used.update(id(one) for one in covering)
         if covering:
             accepted.append((finding, covering[0]))
@@ -66,10 +68,15 @@ def accept_findings(
 
 def _stale(one: Acceptance, why: str) -> Finding:
     return Finding(
-        rule=ACCEPTED, severity=Severity.WARN, workflow=one.workflow, job=one.job, event=one.event, line=0,
+        rule=ACCEPTED,
+        severity=Severity.WARN,
+        workflow=one.workflow,
+        job=one.job,
+        event=one.event,
+        line=0,
         message=f"the acceptance of {one.rule} ({one.reason}) {why}",
         fix="decide again: fix the workflow, give a new day with its reason, or delete the entry",
-    )  # fmt: skip
+    )
 
 
 def opened_to(before: Result, after: Result) -> list[str]:
@@ -94,7 +101,7 @@ class Opening:
 def _openings(result: Result) -> list[Opening]:
     found = []
     for cell in result.audit.reachable():
-        if not (cell.row.outsider or cell.code.rank < 2 or cell.row.code.rank <= 2):  # noqa: PLR2004
+        if not (cell.row.outsider or cell.code.rank < 2 or cell.row.code.rank <= 2):
             continue
         place = f"{cell.workflow.path}: {cell.name}, {cell.row.id}"
         who = cell.row.label
@@ -106,4 +113,3 @@ def _openings(result: Result) -> list[Opening]:
         if cell.row.outsider and cell.code.rank == 0 and "write" in cell.token.values():
             found.append(Opening(who=who, what="runs its own code beside a token that writes", place=place))
     return found
-

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from ci.trust.code import Source
 from ci.trust.conditions import Cause
-from ci.trust.events import Row
 from ci.trust.model import Concurrency, Folder, Job, Workflow
 from ci.trust.payloads import Repo
 from ci.trust.policy import Policy
+from ci.trust.rows import Row
 from ci.trust.runners import NOWHERE, Runner
 from ci.trust.steps import StepView
 from ci.trust.trust import Severity, State, Trust
@@ -44,7 +44,6 @@ class Cell:
     contexts: Mapping[str, Value] = field(default_factory=dict)
     steps: tuple[tuple[str, str], ...] = ()
     saves_cache: bool = False
-    remote: str = ""
 
     @property
     def line(self) -> int:

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ci.trust.events import Row
 from ci.trust.payloads import FORK_OWNER
+from ci.trust.rows import Row
 from ci.trust.steps import StepView
 from ci.trust.trust import Trust
 from ci.trust.values import ATTACKER, CHOSEN, OUTPUT, PR_HEAD, RUN_ARTIFACT, OpenObject, Unknown, Value, taints_of
 
 PULL_REF = re.compile(r"(?:refs/|\b)pull/[^/\s]+/(?:head|merge)\b|refs/pull/(?!/)", re.IGNORECASE)
 PR_CHECKOUT = re.compile(r"\bgh\s+pr\s+(?:checkout|co)\b|\bhub\s+(?:pr\s+)?checkout\b", re.IGNORECASE)
-GIT = re.compile(r"\b(?:git\s+(?:-\S+\s+)*(?:fetch|checkout|clone|pull|switch|merge|reset|worktree|cherry-pick|rebase)|gh\s+repo\s+clone)\b")
+GIT = re.compile(
+    r"\b(?:git\s+(?:-\S+\s+)*(?:fetch|checkout|clone|pull|switch|merge|reset|worktree|cherry-pick|rebase)|gh\s+repo\s+clone)\b"
+)
 RUN_DOWNLOAD = re.compile(r"\bgh\s+run\s+download\b|\bgh\s+api\b.*artifacts|downloadArtifact|listWorkflowRunArtifacts")
 VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)|\$env:([A-Za-z_][A-Za-z0-9_]*)")
 HOLE = "\0"

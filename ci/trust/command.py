@@ -37,14 +37,24 @@ WIDTH = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="a repository or a folder of workflow files (default: this repository)")
-    parser.add_argument("--repo", metavar="OWNER/NAME", help="the real repository (default: the policy's, else the git remote)")
-    parser.add_argument("--default-branch", metavar="NAME", help="its default branch (default: from [tool.lockgate], else main)")
-    parser.add_argument("--policy", metavar="FILE", help="a TOML policy (default: [tool.lockgate.trust] of DIR's pyproject.toml)")
+    parser.add_argument(
+        "folder", nargs="?", metavar="DIR", help="a repository or a folder of workflow files (default: this repository)"
+    )
+    parser.add_argument(
+        "--repo", metavar="OWNER/NAME", help="the real repository (default: the policy's, else the git remote)"
+    )
+    parser.add_argument(
+        "--default-branch", metavar="NAME", help="its default branch (default: from [tool.lockgate], else main)"
+    )
+    parser.add_argument(
+        "--policy", metavar="FILE", help="a TOML policy (default: [tool.lockgate.trust] of DIR's pyproject.toml)"
+    )
     parser.add_argument("--format", choices=FORMATS, default="table", help="default: table")
     parser.add_argument("--out", metavar="FILE", help="write there instead of to the terminal")
     parser.add_argument("--diff", metavar="BASE", help="also say what is newly open since this git revision")
-    parser.add_argument("--explain", nargs=2, metavar=("JOB", "EVENT"), help="show how one cell came about, and what decided")
+    parser.add_argument(
+        "--explain", nargs=2, metavar=("JOB", "EVENT"), help="show how one cell came about, and what decided"
+    )
 
 
 def run(options: argparse.Namespace, context: Context) -> int:
@@ -145,5 +155,3 @@ def _text(result: Result, options: argparse.Namespace, opened: Sequence[str] | N
     console = Console(file=io.StringIO(), width=WIDTH, force_terminal=False)
     console.print(render_table(result, opened=opened, base=base))
     return str(console.file.getvalue())  # type: ignore[attr-defined]
-
-

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ci.trust.evaluate import Scope, deciding, evaluate
-from ci.trust.expression import Node
+from ci.trust.syntax import Node
 from ci.trust.template import Condition
 from ci.trust.trust import State
 from ci.trust.values import OUTPUT, EvaluationError, OpenObject, Unknown, Value, text_of, truth
@@ -17,6 +17,7 @@ class Outcome(Word):
     """What became of a job that others wait for."""
 
     RAN = "ran"
+    WAITS = "waits"
     MAYBE = "maybe"
     SKIPPED = "skipped"
 
@@ -71,13 +72,17 @@ def _decide(condition: Condition, contexts: Mapping[str, Value], ancestors: Ance
         return Decision(state=State.SKIPPED, why=f"`if` fails: {error}", cause=Cause.CONDITION)
     steps = tuple(_shown(node, found, condition) for node, found in _deciding(condition, scope))
     if condition.fenced:
-        return _after_success(status, why="text outside `${{ }}` makes `if` a string, which is always true", steps=steps)
+        return _after_success(
+            status, why="text outside `${{ }}` makes `if` a string, which is always true", steps=steps
+        )
     outcome = truth(value)
     if outcome is False:
         return Decision(state=State.SKIPPED, why=_because(steps, "false"), cause=Cause.CONDITION, steps=steps)
     if outcome is None:
         assert isinstance(value, Unknown)
-        return Decision(state=State.MAYBE, why=f"{_because(steps, 'not known')}: {_reasons(condition, scope)}", steps=steps)
+        return Decision(
+            state=State.MAYBE, why=f"{_because(steps, 'not known')}: {_reasons(condition, scope)}", steps=steps
+        )
     why = _because(steps, "true") if condition.node is not None else "no condition"
     if condition.checks_status:
         return Decision(state=State.RUNS, why=why, steps=steps)
@@ -140,7 +145,11 @@ def show_value(value: Value) -> str:
     """Render a value for people."""
     if isinstance(value, Unknown):
         listed = [show_value(option) for option in value.options or () if not isinstance(option, (dict, list))]
-        return f"unknown ({value.reason})" if set(listed) == {"true", "false"} or not listed else f"one of {', '.join(listed)}"
+        return (
+            f"unknown ({value.reason})"
+            if set(listed) == {"true", "false"} or not listed
+            else f"one of {', '.join(listed)}"
+        )
     if value is None:
         return "null"
     if isinstance(value, str):

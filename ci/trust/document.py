@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -19,7 +19,6 @@ from ruamel.yaml.events import (
     DocumentEndEvent,
     DocumentStartEvent,
     MappingEndEvent,
-    MappingStartEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -77,7 +76,7 @@ class Table:
         return self.entries.get(key)
 
 
-Node: TypeAlias = Union[Scalar, Items, Table]
+Node: TypeAlias = Scalar | Items | Table
 
 CORE_TAGS = ("!!", "tag:yaml.org,2002:")
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ci.trust import functions
-from ci.trust.expression import STATUS_FUNCTIONS, Access, Call, Compare, Literal, Logic, Name, Node, Not
+from ci.trust.syntax import STATUS_FUNCTIONS, Access, Call, Compare, Literal, Logic, Name, Node, Not
 from ci.trust.values import (
     EvaluationError,
     FilteredArray,

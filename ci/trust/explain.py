@@ -17,14 +17,17 @@ def find_cells(result: Result, job: str, event: str) -> list[Cell]:
     named = [
         cell
         for cell in result.audit.cells
-        if name in (cell.name, base_name(cell.name)) and (not colon or file in (cell.workflow.path, cell.workflow.path.rpartition("/")[2]))
+        if name in (cell.name, base_name(cell.name))
+        and (not colon or file in (cell.workflow.path, cell.workflow.path.rpartition("/")[2]))
     ]
     if not named:
         names = sorted({base_name(cell.name) for cell in result.audit.cells})
         raise UsageError(f"there is no job {job!r}", hint=_hint(job, names, "jobs"))
     found = [cell for cell in named if cell.row.id == event]
     if not found:
-        raise UsageError(f"there is no event {event!r}", hint=_hint(event, [row.id for row in result.audit.rows], "events"))
+        raise UsageError(
+            f"there is no event {event!r}", hint=_hint(event, [row.id for row in result.audit.rows], "events")
+        )
     return found
 
 
@@ -45,13 +48,15 @@ def render_explanation(cell: Cell) -> list[str]:
         return lines
     lines.append(f"  machine      {cell.runner.kind}: {', '.join(cell.runner.labels)}")
     lines.append(f"  code         {cell.code}")
-    lines += [f"               {source.what} ({source.trust}) [{source.path}, line {source.line}]" for source in cell.sources]
+    lines += [
+        f"               {source.what} ({source.trust}) [{source.path}, line {source.line}]" for source in cell.sources
+    ]
     lines.append(f"  token        {show_token(cell)}")
     lines.append(f"  secrets      {'yes' if cell.secrets else 'no'}")
     lines.append(f"  environment  {cell.environment or 'none'}")
     lines.append(f"  cache        scope {cell.row.cache}, {'may save' if cell.saves_cache else 'read-only'}")
     lines += [
-        f"  soft gate    step {view.step.name or view.step.id or 'at line ' + str(view.step.line)}: {' '.join(view.step.condition.source.split())}"
+        f"  soft gate    the step on line {view.step.line}: {' '.join(view.step.condition.source.split())}"
         for view in cell.views
         if view.step.condition is not None and view.step.condition.node is not None
     ]

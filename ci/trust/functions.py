@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ci.trust.values import (
     MAX_OPTIONS,
@@ -60,7 +61,11 @@ def _each(name: str, listed: Sequence[Sequence[Value]], arguments: Sequence[Valu
             results.append(None)
     value = merge(results, reason=reason)
     taints = frozenset().union(*(taints_of(argument) for argument in arguments))
-    return Unknown(reason=reason, options=value.options, truthy=value.truthy, taints=taints) if isinstance(value, Unknown) else value
+    return (
+        Unknown(reason=reason, options=value.options, truthy=value.truthy, taints=taints)
+        if isinstance(value, Unknown)
+        else value
+    )
 
 
 def _open(name: str, arguments: Sequence[Value]) -> Value:
@@ -108,7 +113,11 @@ def concatenate(parts: Sequence[Value]) -> Value:
             texts: list[Value] = ["".join(combination) for combination in itertools.product(*listed)]
             joined = merge(texts, reason=holes[0].reason)
             if isinstance(joined, Unknown):
-                return Unknown(reason=joined.reason, options=joined.options, taints=frozenset().union(*(hole.taints for hole in holes)))
+                return Unknown(
+                    reason=joined.reason,
+                    options=joined.options,
+                    taints=frozenset().union(*(hole.taints for hole in holes)),
+                )
             return joined
     return Unknown(
         reason=holes[0].reason,
@@ -219,13 +228,18 @@ def _format_parts(template: str, arguments: Sequence[Value]) -> list[Value]:
             if not (digits.isascii() and digits.isdecimal() and len(digits) < 4):
                 raise invalid
             if int(digits) >= len(arguments):
-                raise EvaluationError(f"The following format string references more arguments than were supplied: {template}")
+                raise EvaluationError(
+                    f"The following format string references more arguments than were supplied: {template}"
+                )
             parts.append(arguments[int(digits)])
             position = close + 1
         elif character == "}":
             raise invalid
         else:
-            following = min((found for found in (template.find(mark, position) for mark in "{}") if found >= 0), default=len(template))
+            following = min(
+                (found for found in (template.find(mark, position) for mark in "{}") if found >= 0),
+                default=len(template),
+            )
             parts.append(template[position:following])
             position = following
     return parts
@@ -260,7 +274,9 @@ def _render_json(value: Value, indent: str) -> str:
         rows = [f"{inner}{_render_json(item, inner)}" for item in value]
         return "[\n" + ",\n".join(rows) + f"\n{indent}]" if rows else "[]"
     if isinstance(value, dict):
-        rows = [f"{inner}{json.dumps(key, ensure_ascii=False)}: {_render_json(item, inner)}" for key, item in value.items()]
+        rows = [
+            f"{inner}{json.dumps(key, ensure_ascii=False)}: {_render_json(item, inner)}" for key, item in value.items()
+        ]
         return "{\n" + ",\n".join(rows) + f"\n{indent}}}" if rows else "{}"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return number_text(value)
@@ -291,12 +307,18 @@ def normal_value(value: Value) -> Value:
         return [normal_value(item) for item in value]
     if isinstance(value, dict):
         return {key: normal_value(item) for key, item in value.items()}
+    return number_value(value)
+
+
+def number_value(value: Any) -> Value:
+    """Turn JSON's whole numbers into the language's one kind of number."""
     if isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
             return math.inf
-    return value
+    plain: Value = value
+    return plain
 
 
 def _hash_files(*_patterns: Value) -> Value:

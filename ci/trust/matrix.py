@@ -46,7 +46,9 @@ def expand_matrix(node: Node, scope: Scope) -> list[Combination]:
     else:
         raise EvaluationError("the matrix is a list, expected a mapping")
     include, exclude = table.pop("include", []), table.pop("exclude", [])
-    vectors = {key: item if isinstance(item, (list, Unknown)) else [item] for key, item in table.items()}
+    vectors: dict[str, Value] = {
+        key: item if isinstance(item, (list, Unknown)) else [item] for key, item in table.items()
+    }
     combinations = _product(vectors)
     if isinstance(exclude, list):
         combinations = [row for row in combinations if not any(_excluded(row, one) for one in exclude)]

@@ -6,18 +6,30 @@ import json
 from collections.abc import Iterator
 
 from ci.trust import globs
-from ci.trust.events import PULL_TYPES, Mentions
-from ci.trust.expression import Access, Call, Compare, ExpressionError, Literal, Name, Node, walk
 from ci.trust.model import Folder, Job, Step, Text, Workflow
+from ci.trust.rows import PULL_TYPES, Mentions
+from ci.trust.syntax import Access, Call, Compare, Literal, Name, Node, walk
 from ci.trust.template import Hole, split
+from ci.trust.tokens import ExpressionError
 
 KNOWN_EVENTS = frozenset(
     {
-        "pull_request", "pull_request_target", "pull_request_review", "pull_request_review_comment", "push", "schedule",
-        "workflow_dispatch", "workflow_call", "merge_group", "workflow_run", "issue_comment", "issues", "release",
+        "pull_request",
+        "pull_request_target",
+        "pull_request_review",
+        "pull_request_review_comment",
+        "push",
+        "schedule",
+        "workflow_dispatch",
+        "workflow_call",
+        "merge_group",
+        "workflow_run",
+        "issue_comment",
+        "issues",
+        "release",
         "repository_dispatch",
     }
-)  # fmt: skip
+)
 PULL_EVENTS = ("pull_request", "pull_request_target")
 
 
@@ -41,7 +53,11 @@ def find_mentions(folder: Folder, default_branch: str) -> Mentions:
     return Mentions(
         labels=tuple(sorted(labels.values())),
         pull_types=tuple(dict.fromkeys(kind for kind in types if kind not in PULL_TYPES)),
-        issue_types=tuple(dict.fromkeys(kind for one in triggers if one.name == "issues" for kind in one.types or () if kind != "opened")),
+        issue_types=tuple(
+            dict.fromkeys(
+                kind for one in triggers if one.name == "issues" for kind in one.types or () if kind != "opened"
+            )
+        ),
         events=tuple(dict.fromkeys(one.name for one in triggers if one.name not in KNOWN_EVENTS)),
         listens_to_labeled="labeled" in types,
         other_base=other_base,
@@ -79,7 +95,9 @@ def _holes(text: Text) -> Iterator[Node]:
 
 def _labels(root: Node) -> Iterator[str]:
     for node in walk(root):
-        if isinstance(node, Compare) or (isinstance(node, Call) and node.name in ("contains", "startswith", "endswith")):
+        if isinstance(node, Compare) or (
+            isinstance(node, Call) and node.name in ("contains", "startswith", "endswith")
+        ):
             parts = list(walk(node))
             if any(_is_label(part) for part in parts):
                 yield from _words(node)

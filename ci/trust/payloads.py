@@ -18,8 +18,13 @@ NUMBER = 7.0
 OUTSIDE_ROLES: tuple[Value, ...] = ("NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "FIRST_TIMER", "MANNEQUIN")
 INSIDE_ROLES: tuple[Value, ...] = ("OWNER", "MEMBER", "COLLABORATOR")
 BOTS = (
-    "dependabot[bot]", "dependabot-preview[bot]", "renovate[bot]", "github-actions[bot]", "copy-pr-bot[bot]",
-    "pre-commit-ci[bot]", "github-merge-queue[bot]",
+    "dependabot[bot]",
+    "dependabot-preview[bot]",
+    "renovate[bot]",
+    "github-actions[bot]",
+    "copy-pr-bot[bot]",
+    "pre-commit-ci[bot]",
+    "github-merge-queue[bot]",
 )
 
 
@@ -72,11 +77,17 @@ def repository(repo: Repo, *, fork: bool = False) -> OpenObject:
     """Make a repository object: ours, or the stranger's fork."""
     full, owner = (repo.fork, FORK_OWNER) if fork else (repo.full_name, repo.owner)
     items: dict[str, Value] = {
-        "full_name": full, "name": repo.name, "owner": login(owner, repo), "fork": fork,
-        "default_branch": repo.default_branch, "archived": False, "disabled": False,
-        "html_url": f"https://github.com/{full}", "clone_url": f"https://github.com/{full}.git",
+        "full_name": full,
+        "name": repo.name,
+        "owner": login(owner, repo),
+        "fork": fork,
+        "default_branch": repo.default_branch,
+        "archived": False,
+        "disabled": False,
+        "html_url": f"https://github.com/{full}",
+        "clone_url": f"https://github.com/{full}.git",
         "ssh_url": f"git@github.com:{full}.git",
-    }  # fmt: skip
+    }
     if fork:
         items |= {key: attacker_text(f"the fork's {key}") for key in ("description", "homepage", "default_branch")}
     return OpenObject(items, rest=opaque("the repository's payload", truthy=False))
@@ -109,25 +120,46 @@ def pull_request(repo: Repo, pull: PullRequest) -> OpenObject:
     head_ref: Value = pull.head_ref or free("the head branch's name", never=("", repo.default_branch))
     head = OpenObject(
         {
-            "ref": head_ref, "repo": head_repo, "sha": head_commit(),
+            "ref": head_ref,
+            "repo": head_repo,
+            "sha": head_commit(),
             "user": None if pull.deleted else login(owner, repo),
             "label": opaque("the head's label", taints=taints),
         },
         rest=opaque("the head's payload", truthy=False, taints=(PR_HEAD,)),
-    )  # fmt: skip
+    )
     base = OpenObject(
-        {"ref": base_branch(repo, pull), "repo": repository(repo), "sha": opaque("the base commit"), "user": login(repo.owner, repo)},
+        {
+            "ref": base_branch(repo, pull),
+            "repo": repository(repo),
+            "sha": opaque("the base commit"),
+            "user": login(repo.owner, repo),
+        },
         rest=opaque("the base's payload", truthy=False),
     )
-    roles = OUTSIDE_ROLES if pull.author == OUTSIDER and pull.fork else INSIDE_ROLES if pull.author != "dependabot[bot]" else ("CONTRIBUTOR", "NONE")
+    roles = (
+        OUTSIDE_ROLES
+        if pull.author == OUTSIDER and pull.fork
+        else INSIDE_ROLES
+        if pull.author != "dependabot[bot]"
+        else ("CONTRIBUTOR", "NONE")
+    )
     items: dict[str, Value] = {
-        "number": NUMBER, "head": head, "base": base, "user": author, "labels": labels(pull.labels),
-        "title": free("the title"), "body": free("the body"), "merged": False, "state": "open",
+        "number": NUMBER,
+        "head": head,
+        "base": base,
+        "user": author,
+        "labels": labels(pull.labels),
+        "title": free("the title"),
+        "body": free("the body"),
+        "merged": False,
+        "state": "open",
         "draft": Unknown(reason="the author chooses whether it is a draft", options=(False, True)),
         "author_association": Unknown(reason="the author's association", options=roles),
-        "merge_commit_sha": head_commit(), "html_url": f"https://github.com/{repo.full_name}/pull/7",
+        "merge_commit_sha": head_commit(),
+        "html_url": f"https://github.com/{repo.full_name}/pull/7",
         "head_ref": None,
-    }  # fmt: skip
+    }
     return OpenObject(items, rest=opaque("the pull request's payload", truthy=False))
 
 
@@ -152,13 +184,20 @@ def issue(repo: Repo, *, fork: bool | None, names: tuple[str, ...] = ()) -> Open
     free = _insider_text if fork is False else attacker_text
     roles = INSIDE_ROLES if fork is False else OUTSIDE_ROLES
     items: dict[str, Value] = {
-        "number": NUMBER, "title": free("the title"), "body": free("the body"), "labels": labels(names), "state": "open",
+        "number": NUMBER,
+        "title": free("the title"),
+        "body": free("the body"),
+        "labels": labels(names),
+        "state": "open",
         "user": insider("the author") if fork is False else login(OUTSIDER, repo),
         "author_association": Unknown(reason="the author's association", options=roles),
-        "pull_request": None if fork is None else OpenObject(
-            {"url": f"https://api.github.com/repos/{repo.full_name}/pulls/7"}, rest=opaque("the pull request's links"),
+        "pull_request": None
+        if fork is None
+        else OpenObject(
+            {"url": f"https://api.github.com/repos/{repo.full_name}/pulls/7"},
+            rest=opaque("the pull request's links"),
         ),
-    }  # fmt: skip
+    }
     return OpenObject(items, rest=opaque("the issue's payload", truthy=False))
 
 
@@ -167,10 +206,15 @@ def comment(repo: Repo, role: str) -> OpenObject:
     inside = role in INSIDE_ROLES
     free = _insider_text if inside else attacker_text
     items: dict[str, Value] = {
-        "body": free("the comment"), "diff_hunk": free("the commented lines"), "path": free("the commented path"),
-        "author_association": role, "user": insider("the commenter") if inside else login(OUTSIDER, repo),
-        "state": Unknown(reason="the reviewer chooses the state", options=("approved", "commented", "changes_requested")),
-    }  # fmt: skip
+        "body": free("the comment"),
+        "diff_hunk": free("the commented lines"),
+        "path": free("the commented path"),
+        "author_association": role,
+        "user": insider("the commenter") if inside else login(OUTSIDER, repo),
+        "state": Unknown(
+            reason="the reviewer chooses the state", options=("approved", "commented", "changes_requested")
+        ),
+    }
     return OpenObject(items, rest=opaque("the comment's payload", truthy=False))
 
 
@@ -182,34 +226,58 @@ def workflow_run(repo: Repo, *, event: str, fork: bool, head_branch: Value, conc
         pulls = [OpenObject({"number": NUMBER}, rest=opaque("the pull request", truthy=False, taints=(PR_HEAD,)))]
     head = opaque("the run's head commit", taints=(PR_HEAD,))
     items: dict[str, Value] = {
-        "event": event, "conclusion": conclusion, "status": "completed", "name": name or opaque("the run's name"),
+        "event": event,
+        "conclusion": conclusion,
+        "status": "completed",
+        "name": name or opaque("the run's name"),
         "id": opaque("the id of the run that caused this one", taints=(RUN_ARTIFACT,)),
-        "head_sha": head, "head_branch": head_branch, "pull_requests": pulls,
-        "head_repository": repository(repo, fork=fork), "repository": repository(repo),
+        "head_sha": head,
+        "head_branch": head_branch,
+        "pull_requests": pulls,
+        "head_repository": repository(repo, fork=fork),
+        "repository": repository(repo),
         "display_title": attacker_text("the run's title") if fork else opaque("the run's title"),
         "actor": login(OUTSIDER, repo) if fork else insider("the actor"),
         "triggering_actor": login(OUTSIDER, repo) if fork else insider("the actor"),
         "head_commit": OpenObject(
-            {"message": opaque("the commit message", taints=taints), "author": opaque("the commit's author", taints=taints), "id": head},
+            {
+                "message": opaque("the commit message", taints=taints),
+                "author": opaque("the commit's author", taints=taints),
+                "id": head,
+            },
             rest=opaque("the head commit"),
         ),
         "artifacts_url": opaque("the run's artifacts", taints=(RUN_ARTIFACT,)),
-    }  # fmt: skip
+    }
     return OpenObject(items, rest=opaque("the run's payload", truthy=False))
 
 
 def github(repo: Repo, items: Mapping[str, Value]) -> dict[str, Value]:
     """Make the `github` context; `items` are what the event decides."""
     start: dict[str, Value] = {
-        "repository": repo.full_name, "repository_owner": repo.owner,
-        "repositoryUrl": f"git://github.com/{repo.full_name}.git", "server_url": "https://github.com",
-        "api_url": "https://api.github.com", "graphql_url": "https://api.github.com/graphql",
+        "repository": repo.full_name,
+        "repository_owner": repo.owner,
+        "repositoryUrl": f"git://github.com/{repo.full_name}.git",
+        "server_url": "https://github.com",
+        "api_url": "https://api.github.com",
+        "graphql_url": "https://api.github.com/graphql",
         "sha": opaque("the commit of the event", taints=(UNIQUE,)),
-        "run_id": opaque("the run's id", taints=(UNIQUE,)), "run_number": opaque("the run's number", taints=(UNIQUE,)),
-        "run_attempt": opaque("the attempt"), "token": opaque("the job's token"), "job": opaque("the job's id"),
-        "repository_id": opaque("the repository's id"), "repository_owner_id": opaque("the owner's id"),
-        "repository_visibility": opaque("the repository's visibility"), "ref_protected": Unknown(reason="branch protection", options=(True, False)),
-        "head_ref": "", "base_ref": "", "ref_type": "branch", "workspace": opaque("the workspace"), "event_path": opaque("the payload's path"),
-        "action_path": opaque("the action's path"), "retention_days": opaque("the retention"), "secret_source": "Actions",
-    }  # fmt: skip
+        "run_id": opaque("the run's id", taints=(UNIQUE,)),
+        "run_number": opaque("the run's number", taints=(UNIQUE,)),
+        "run_attempt": opaque("the attempt"),
+        "token": opaque("the job's token"),
+        "job": opaque("the job's id"),
+        "repository_id": opaque("the repository's id"),
+        "repository_owner_id": opaque("the owner's id"),
+        "repository_visibility": opaque("the repository's visibility"),
+        "ref_protected": Unknown(reason="branch protection", options=(True, False)),
+        "head_ref": "",
+        "base_ref": "",
+        "ref_type": "branch",
+        "workspace": opaque("the workspace"),
+        "event_path": opaque("the payload's path"),
+        "action_path": opaque("the action's path"),
+        "retention_days": opaque("the retention"),
+        "secret_source": "Actions",
+    }
     return {**start, **items}

@@ -49,7 +49,9 @@ class Acceptance:
         """Tell whether it is about a finding; places may use `*`."""
         pairs = ((self.workflow, workflow), (self.job, job), (self.event, event))
         # A job's matrix values stand in parentheses and labels may hold brackets: exact words first.
-        return self.rule == rule and all(wanted == found or fnmatch.fnmatchcase(found, wanted) for wanted, found in pairs)
+        return self.rule == rule and all(
+            wanted == found or fnmatch.fnmatchcase(found, wanted) for wanted, found in pairs
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class Policy:
     hosted_labels: tuple[str, ...] = ()
     runners: Mapping[str, OwnRunner] = field(default_factory=dict)
     unknown_runners: Mapping[str, Kind] = field(default_factory=dict)
-    default_token: str = "write"
+    default_token: str = "write"  # noqa: S105 - a level, not a secret
     variables: Mapping[str, str] = field(default_factory=dict)
     reviewed_environments: frozenset[str] = frozenset()
     required_checks: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ def parse_policy(table: Mapping[str, Any], *, source: str) -> Policy:
         field_name, reader = KEYS[key]
         try:
             values[field_name] = reader(key, value)
-        except _Problems as found:
+        except _ProblemsError as found:
             problems += found.args[0]
     if problems:
         raise ConfigError(
@@ -96,13 +98,11 @@ def parse_policy(table: Mapping[str, Any], *, source: str) -> Policy:
     return Policy(**values)
 
 
-class _Problems(Exception):
+class _ProblemsError(Exception):
     """Several problems of one key, gathered before anything stops."""
 
 
-def _known(
-    table: Mapping[str, Any], valid: tuple[str, ...], place: str, problems: list[str]
-) -> list[tuple[str, Any]]:
+def _known(table: Mapping[str, Any], valid: tuple[str, ...], place: str, problems: list[str]) -> list[tuple[str, Any]]:
     found = []
     for key, value in table.items():
         name = key.replace("-", "_")
@@ -115,8 +115,8 @@ def _known(
     return found
 
 
-def _wrong(key: str, value: object, expected: str) -> _Problems:
-    return _Problems([f"{key} is {value!r}, expected {expected}"])
+def _wrong(key: str, value: object, expected: str) -> _ProblemsError:
+    return _ProblemsError([f"{key} is {value!r}, expected {expected}"])
 
 
 def _text(key: str, value: Any) -> str:
@@ -166,7 +166,7 @@ def _variables(key: str, value: Any) -> dict[str, str]:
     table = _mapping(key, value)
     bad = [f"{key}.{name} is {item!r}, expected a string" for name, item in table.items() if not isinstance(item, str)]
     if bad:
-        raise _Problems(bad)
+        raise _ProblemsError(bad)
     return dict(table)
 
 
@@ -181,23 +181,29 @@ def _rows(key: str, value: Any, valid: Mapping[str, Reader]) -> dict[str, dict[s
         for inner, item in _known(row, tuple(valid), f"{key}.{name}", problems):
             try:
                 rows[name][inner] = valid[inner](f"{key}.{name}.{inner}", item)
-            except _Problems as found:
+            except _ProblemsError as found:
                 problems += found.args[0]
     if problems:
-        raise _Problems(problems)
+        raise _ProblemsError(problems)
     return rows
 
 
 def _runners(key: str, value: Any) -> dict[str, OwnRunner]:
-    return {name: OwnRunner(**row) for name, row in _rows(key, value, {"ephemeral": _flag, "workflows": _texts}).items()}
+    return {
+        name: OwnRunner(**row) for name, row in _rows(key, value, {"ephemeral": _flag, "workflows": _texts}).items()
+    }
 
 
 def _unknown_runners(key: str, value: Any) -> dict[str, Kind]:
     table = _mapping(key, value)
     words = (Kind.HOSTED.value, Kind.SELF_HOSTED.value)
-    bad = [f"{key}.{name} is {item!r}, expected one of: {', '.join(words)}" for name, item in table.items() if item not in words]
+    bad = [
+        f"{key}.{name} is {item!r}, expected one of: {', '.join(words)}"
+        for name, item in table.items()
+        if item not in words
+    ]
     if bad:
-        raise _Problems(bad)
+        raise _ProblemsError(bad)
     return {name: Kind(item) for name, item in table.items()}
 
 
@@ -215,7 +221,7 @@ def _attestations(key: str, value: Any) -> dict[str, str]:
         else:
             problems.append(f"{key}.{name} is {item!r}, expected who checked it, where and when")
     if problems:
-        raise _Problems(problems)
+        raise _ProblemsError(problems)
     return found
 
 
@@ -244,7 +250,7 @@ def _accepted(key: str, value: Any) -> tuple[Acceptance, ...]:
         if len(problems) == start and day is not None:
             found.append(Acceptance(**{**entries, "expires": day}))
     if problems:
-        raise _Problems(problems)
+        raise _ProblemsError(problems)
     return tuple(found)
 
 

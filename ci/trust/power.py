@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ci.trust.events import Row
 from ci.trust.model import Job, Text, Workflow
+from ci.trust.rows import Row
 
 SECRET = re.compile(r"\bsecrets\s*(?:\.\s*([A-Za-z_][A-Za-z0-9_-]*)|\[)|\btojson\s*\(\s*secrets\b", re.IGNORECASE)
 UNDECLARED = "default"

@@ -44,7 +44,7 @@ def find_place(folder: Path) -> Place:
     if folder.name == ".github" and (folder / "workflows").is_dir():
         return Place(root=folder.parent, folder=WORKFLOWS)
     try:
-        names = os.listdir(folder)
+        names = [path.name for path in folder.iterdir()]
     except OSError as error:
         raise WorkflowError(f"{folder} cannot be listed: {error.strerror}", hint=hint) from error
     if not any(name.lower().endswith(SUFFIXES) for name in names):
@@ -56,7 +56,7 @@ def read_folder(place: Place) -> Folder:
     """Read and parse every workflow and every local action that they use."""
     base = place.root / place.folder
     try:
-        names = sorted(os.listdir(base))
+        names = sorted(path.name for path in base.iterdir())
     except OSError as error:
         raise WorkflowError(f"{base} cannot be listed: {error.strerror}") from error
     workflows: dict[str, Workflow] = {}
@@ -95,11 +95,14 @@ def decode(data: bytes) -> str | Problem:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        return Problem(line=line, message=f"the file is not valid {encoding.removesuffix('-sig').upper()}: {error.reason} at byte {error.start}")
+        name = encoding.removesuffix("-sig").upper()
+        return Problem(line=line, message=f"the file is not valid {name}: {error.reason} at byte {error.start}")
 
 
 def _read_actions(root: Path, workflows: Mapping[str, Workflow]) -> dict[str, Action]:
-    wanted = [local_path(step) for workflow in workflows.values() for job in workflow.jobs.values() for step in job.steps]
+    wanted = [
+        local_path(step) for workflow in workflows.values() for job in workflow.jobs.values() for step in job.steps
+    ]
     found: dict[str, Action] = {}
     queue = list(dict.fromkeys(path for path in wanted if path))
     while queue:
@@ -120,7 +123,12 @@ def read_revision(place: Place, revision: str, *, environ: Mapping[str, str]) ->
     top = Path(_git(place.root, ["rev-parse", "--show-toplevel"], environ).strip())
     inside = os.path.relpath((place.root / place.folder).resolve(), top.resolve()).replace(os.sep, "/")
     prefix = os.path.relpath(place.root.resolve(), top.resolve()).replace(os.sep, "/")
-    commit = _git(place.root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"], environ, revision).strip()
+    commit = _git(
+        place.root,
+        ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"],
+        environ,
+        revision,
+    ).strip()
     # Every YAML file: local actions may stand in any folder.
     listing = _git(top, ["ls-tree", "-r", "-z", "--name-only", commit], environ)
     paths = [path for path in listing.split("\0") if path.endswith(SUFFIXES)]
@@ -151,7 +159,9 @@ def _git(folder: Path, arguments: list[str], environ: Mapping[str, str], revisio
 
 def read_remote(folder: Path, *, environ: Mapping[str, str]) -> str:
     """Give `owner/name` of the git remote `origin`, "" when there is none."""
-    done = run(["git", "remote", "get-url", "origin"], cwd=folder, environ=environ, limit=GIT_LIMIT, capture=True, check=False)
+    done = run(
+        ["git", "remote", "get-url", "origin"], cwd=folder, environ=environ, limit=GIT_LIMIT, capture=True, check=False
+    )
     return parse_remote(done.stdout.strip()) if done.returncode == 0 else ""
 
 
@@ -160,4 +170,4 @@ def parse_remote(url: str) -> str:
     path = url.removesuffix("/").removesuffix(".git")
     path = path.partition("://")[2].partition("/")[2] if "://" in path else path.partition(":")[2]
     parts = [part for part in path.split("/") if part]
-    return "/".join(parts[-2:]) if len(parts) >= 2 else ""  # noqa: PLR2004
+    return "/".join(parts[-2:]) if len(parts) >= 2 else ""

@@ -24,7 +24,8 @@ def render_json(result: Result, *, opened: Sequence[str] | None = None, base: st
         "cells": [_cell(cell) for cell in result.audit.cells],
         "findings": [_finding(finding) for finding in result.findings],
         "accepted": [
-            {**_finding(finding), "reason": one.reason, "expires": one.expires.isoformat()} for finding, one in result.accepted
+            {**_finding(finding), "reason": one.reason, "expires": one.expires.isoformat()}
+            for finding, one in result.accepted
         ],
         "events": [{"id": row.id, "label": row.label, "outsider": row.outsider} for row in result.audit.rows],
         "notes": list(result.audit.folder.notes),
@@ -67,7 +68,12 @@ def render_markdown(result: Result, *, opened: Sequence[str] | None = None, base
     audit = result.audit
     lines = [f"## Workflow trust audit of {_escape(audit.repo.full_name)}", "", _escape(view.count_line(result)), ""]
     if opened is not None:
-        lines += [f"### Newly open since {_escape(base)}", "", *([f"- {_escape(one)}" for one in opened] or ["Nothing."]), ""]
+        lines += [
+            f"### Newly open since {_escape(base)}",
+            "",
+            *([f"- {_escape(one)}" for one in opened] or ["Nothing."]),
+            "",
+        ]
     groups = view.group_findings(result.findings)
     if groups:
         lines += ["### Findings", "", "| | rule | place | what | events |", "|---|---|---|---|---|"]
@@ -75,19 +81,34 @@ def render_markdown(result: Result, *, opened: Sequence[str] | None = None, base
         one = group.finding
         place = f"{one.workflow}:{one.line}" + (f" {view.base_name(one.job)}" if one.job else "")
         what = _escape(one.message) + (f"<br>_{_escape(one.fix)}_" if one.fix else "")
-        lines.append(f"| {one.severity} | {one.rule} | {_escape(place)} | {what} | {_escape(view.shorten(group.events, 6))} |")
+        lines.append(
+            f"| {one.severity} | {one.rule} | {_escape(place)} | {what} | {_escape(view.shorten(group.events, 6))} |"
+        )
     lines += ["", _escape(view.level_e(result)), "", "### Level A, as written", ""]
     lines += _markdown_table(result)
     lines += ["", "<details><summary>Every outcome</summary>", ""]
     for path, rows in view.details(audit.cells).items():
-        lines += [f"**{_escape(path)}**", "", "| job | state | machine | code | token | secrets | environment | events | why |", "|" + "---|" * 9]
+        lines += [
+            f"**{_escape(path)}**",
+            "",
+            "| job | state | machine | code | token | secrets | environment | events | why |",
+            "|" + "---|" * 9,
+        ]
         for row in rows:
             cell = row.cell
-            lines.append(
-                f"| {_escape(view.base_name(cell.name))} | {cell.state} | {_escape(', '.join(cell.runner.labels)) or '-'} | {cell.code} "
-                f"| {_escape(view.show_token(cell)) if cell.state is not State.SKIPPED else '-'} | {'yes' if cell.secrets else 'no'} "
-                f"| {_escape(cell.environment or '-')} | {_escape(', '.join(row.events))} | {_escape(cell.why)} |"
+            token = view.show_token(cell) if cell.state is not State.SKIPPED else "-"
+            columns = (
+                view.base_name(cell.name),
+                cell.state.value,
+                ", ".join(cell.runner.labels) or "-",
+                cell.code.value,
+                token,
+                "yes" if cell.secrets else "no",
+                cell.environment or "-",
+                ", ".join(row.events),
+                cell.why,
             )
+            lines.append("| " + " | ".join(_escape(column) for column in columns) + " |")
         lines.append("")
     lines += ["</details>", ""]
     return "\n".join(lines)
@@ -96,14 +117,23 @@ def render_markdown(result: Result, *, opened: Sequence[str] | None = None, base
 def _markdown_table(result: Result) -> list[str]:
     lines: list[str] = []
     for path, rows in view.table_lines(result.audit.cells).items():
-        titles = [title for title in view.family_titles() if any(title in row.cells and row.cells[title].state is not State.SKIPPED for row in rows)]
+        titles = [
+            title
+            for title in view.family_titles()
+            if any(title in row.cells and row.cells[title].state is not State.SKIPPED for row in rows)
+        ]
         if not titles:
             lines += [f"**{_escape(path)}**: no event starts a job of it", ""]
             continue
-        lines += [f"**{_escape(path)}**", "", "| job | " + " | ".join(view_title(title) for title in titles) + " |", "|" + "---|" * (len(titles) + 1)]
+        lines += [
+            f"**{_escape(path)}**",
+            "",
+            "| job | " + " | ".join(view_title(title) for title in titles) + " |",
+            "|" + "---|" * (len(titles) + 1),
+        ]
         for row in rows:
             signs = [view.sign(row.cells[title]) if title in row.cells else " " for title in titles]
-            lines.append(f"| {_escape(row.name)}{f' ×{row.count}' if row.count > 1 else ''} | " + " | ".join(signs) + " |")
+            lines.append(f"| {_escape(view.times(row.name, row.count))} | " + " | ".join(signs) + " |")
         lines.append("")
     return [*lines, view.LEGEND.replace("\n", "; ")]
 
@@ -115,14 +145,26 @@ def view_title(title: str) -> str:
 
 def _escape(text: str) -> str:
     """Keep text of a workflow from being read as Markdown or HTML."""
-    for mark, other in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " "), ("*", "\\*"), ("_", "\\_"), ("[", "\\["), ("@", "&#64;")):
+    for mark, other in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "\\|"),
+        ("\n", " "),
+        ("*", "\\*"),
+        ("_", "\\_"),
+        ("[", "\\["),
+        ("@", "&#64;"),
+    ):
         text = text.replace(mark, other)
     return text
 
 
 def render_sarif(result: Result) -> dict[str, Any]:
     """Give SARIF 2.1.0 for code scanning."""
-    summaries = {rule.id: rule.summary for rule in RULES} | {ACCEPTED: "An acceptance is past its day, or covers nothing."}
+    summaries = {rule.id: rule.summary for rule in RULES} | {
+        ACCEPTED: "An acceptance is past its day, or covers nothing."
+    }
     used = list(dict.fromkeys(finding.rule for finding in result.findings))
     return {
         "$schema": SARIF_SCHEMA,
@@ -134,7 +176,12 @@ def render_sarif(result: Result) -> dict[str, Any]:
                         "name": "lockgate audit",
                         "informationUri": "https://github.com/" + result.audit.repo.full_name,
                         "rules": [
-                            {"id": rule, "shortDescription": {"text": summaries[rule]}, "helpUri": f"docs/security.md#{rule}"} for rule in used
+                            {
+                                "id": rule,
+                                "shortDescription": {"text": summaries[rule]},
+                                "helpUri": f"docs/security.md#{rule}",
+                            }
+                            for rule in used
                         ],
                     }
                 },
@@ -155,6 +202,11 @@ def _sarif_result(finding: Finding) -> dict[str, Any]:
     }
     if finding.workflow and finding.workflow != "*":
         found["locations"] = [
-            {"physicalLocation": {"artifactLocation": {"uri": finding.workflow}, "region": {"startLine": max(1, finding.line)}}}
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": finding.workflow},
+                    "region": {"startLine": max(1, finding.line)},
+                }
+            }
         ]
     return found

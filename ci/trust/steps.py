@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ci.trust.evaluate import Scope, evaluate
-from ci.trust.expression import ExpressionError
 from ci.trust.model import Action, Job, Step, Text, Workflow
 from ci.trust.template import evaluate_text
+from ci.trust.tokens import ExpressionError
 from ci.trust.values import OUTPUT, EvaluationError, OpenObject, Unknown, Value, truth
 
 MAX_NESTING = 10
@@ -84,7 +84,9 @@ def unfold_steps(
         action = actions.get(local_path(step)) if depth < MAX_NESTING else None
         if action is None:
             continue
-        given: dict[str, Value] = {name: safe_value(text.text, Scope(contexts=contexts)) for name, text in action.defaults.items()}
+        given: dict[str, Value] = {
+            name: safe_value(text.text, Scope(contexts=contexts)) for name, text in action.defaults.items()
+        }
         given.update({name: view.value(text) for name, text in step.inputs.items()})
         inner = {**contexts, "inputs": given, "steps": STEPS, "env": view.contexts["env"]}
         yield from unfold_steps(action.steps, action.path, inner, actions, depth + 1)
@@ -130,4 +132,3 @@ def _belongs_elsewhere(view: StepView) -> bool:
         return truth(evaluate(condition.node, Scope(contexts=narrow))) is False
     except EvaluationError:
         return False
-

@@ -28,7 +28,13 @@ def render_table(result: Result, *, opened: Sequence[str] | None = None, base: s
     """Lay out the overview, every outcome, level E and the findings."""
     parts: list[RenderableType] = []
     audit = result.audit
-    parts.append(Text.assemble(("Workflow trust audit of ", "bold"), (audit.repo.full_name, "bold cyan"), f", default branch {audit.repo.default_branch}"))
+    parts.append(
+        Text.assemble(
+            ("Workflow trust audit of ", "bold"),
+            (audit.repo.full_name, "bold cyan"),
+            f", default branch {audit.repo.default_branch}",
+        )
+    )
     parts += [Text(f"note: {note}", style="yellow") for note in audit.folder.notes]
     parts += [Text(), Text("Level A, as written", style="bold"), Text(view.LEGEND, style="dim")]
     parts += _overviews(view.table_lines(audit.cells))
@@ -49,7 +55,10 @@ def render_table(result: Result, *, opened: Sequence[str] | None = None, base: s
 
 def _overviews(lines: dict[str, list[view.Line]]) -> list[RenderableType]:
     """Draw one grid for all files where it fits, else one for each."""
-    used = {path: [title for title in view.family_titles() if any(_shown(row, title) for row in rows)] for path, rows in lines.items()}
+    used = {
+        path: [title for title in view.family_titles() if any(_shown(row, title) for row in rows)]
+        for path, rows in lines.items()
+    }
     idle = [path for path, titles in used.items() if not titles]
     busy = {path: rows for path, rows in lines.items() if used[path]}
     titles = [title for title in view.family_titles() if any(title in used[path] for path in busy)]
@@ -71,8 +80,9 @@ def _overview(files: dict[str, list[view.Line]], titles: Sequence[str]) -> Table
     for path, lines in files.items():
         table.add_row(Text(path.rpartition("/")[2], style="bold underline"))
         for line in lines:
-            name = f"{line.name} ×{line.count}" if line.count > 1 else line.name
-            table.add_row(Text(f"  {name}"), *(_sign(line.cells.get(title)) for title in titles))
+            table.add_row(
+                Text(f"  {view.times(line.name, line.count)}"), *(_sign(line.cells.get(title)) for title in titles)
+            )
     return table
 
 
@@ -95,7 +105,14 @@ def _colour(cell: Cell) -> str:
 
 
 def _outcomes(path: str, rows: list[view.Detail]) -> RenderableType:
-    table = Table(title=Text(f"{path}: outcomes"), title_justify="left", title_style="dim", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(
+        title=Text(f"{path}: outcomes"),
+        title_justify="left",
+        title_style="dim",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     table.add_column("job", max_width=18, overflow="fold", style="bold")
     table.add_column("state", no_wrap=True)
     table.add_column("machine, code and power", max_width=32, overflow="fold")
@@ -103,12 +120,13 @@ def _outcomes(path: str, rows: list[view.Detail]) -> RenderableType:
     last = ""
     for row in rows:
         cell = row.cell
-        name = view.base_name(cell.name)
-        name = f"{name} ×{row.count}" if row.count > 1 else name
+        name = view.times(view.base_name(cell.name), row.count)
         why = Text(view.shorten(row.events, EVENTS_SHOWN))
         if cell.state is not State.RUNS or view.is_bad(cell):
             why.append(f"\n{cell.why}", style="dim")
-        table.add_row(Text(name if name != last else ""), Text(cell.state.value, style=_colour(cell)), _power(cell), why)
+        table.add_row(
+            Text(name if name != last else ""), Text(cell.state.value, style=_colour(cell)), _power(cell), why
+        )
         last = name
     return Padding(table, (0, 0, 0, 2))
 
@@ -130,7 +148,14 @@ def _opened(opened: Sequence[str], base: str) -> list[RenderableType]:
 
 
 def _findings(groups: list[view.Group]) -> Table:
-    table = Table(title=Text("Findings", style="bold"), title_justify="left", box=None, padding=(0, 1, 1, 0), pad_edge=False, show_header=False)
+    table = Table(
+        title=Text("Findings", style="bold"),
+        title_justify="left",
+        box=None,
+        padding=(0, 1, 1, 0),
+        pad_edge=False,
+        show_header=False,
+    )
     table.add_column("severity", no_wrap=True)
     table.add_column("rule and place", max_width=36, overflow="fold")
     table.add_column("what", overflow="fold", ratio=1)

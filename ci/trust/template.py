@@ -9,8 +9,10 @@ from functools import lru_cache
 
 from ci.trust import expression
 from ci.trust.evaluate import Scope, evaluate
-from ci.trust.expression import PURE_FUNCTIONS, STATUS_FUNCTIONS, ExpressionError, Node
+from ci.trust.expression import JOB_FUNCTIONS
 from ci.trust.functions import concatenate
+from ci.trust.syntax import Node, uses_status
+from ci.trust.tokens import ExpressionError
 from ci.trust.values import Value
 
 JOB_CONTEXTS = frozenset({"github", "inputs", "vars", "needs"})
@@ -18,7 +20,7 @@ RUNNER_CONTEXTS = JOB_CONTEXTS | {"strategy", "matrix"}
 GROUP_CONTEXTS = frozenset({"github", "inputs", "vars"})
 STEP_CONTEXTS = RUNNER_CONTEXTS | {"steps", "job", "runner", "env"}
 ANY_CONTEXT = STEP_CONTEXTS | {"secrets", "jobs"}
-STEP_FUNCTIONS = PURE_FUNCTIONS | STATUS_FUNCTIONS | {"hashfiles"}
+STEP_FUNCTIONS = JOB_FUNCTIONS | {"hashfiles"}
 """Which names an expression may use, by the place where it stands."""
 
 OPEN = "${{"
@@ -37,7 +39,9 @@ Part = str | Hole
 
 
 @lru_cache(maxsize=65536)
-def split(text: str, contexts: frozenset[str] = ANY_CONTEXT, functions: frozenset[str] = STEP_FUNCTIONS) -> tuple[Part, ...]:
+def split(
+    text: str, contexts: frozenset[str] = ANY_CONTEXT, functions: frozenset[str] = STEP_FUNCTIONS
+) -> tuple[Part, ...]:
     """Cut a text into literal pieces and expressions; raises `ExpressionError`."""
     parts: list[Part] = []
     position = 0
@@ -107,11 +111,13 @@ def parse_condition(text: str, *, line: int, contexts: Collection[str], function
     if OPEN not in text:
         source = text.strip()
         node = expression.parse(source, contexts=allowed, functions=known)
-        return Condition(text=text, line=line, node=node, source=source, checks_status=expression.uses_status(node))
+        return Condition(text=text, line=line, node=node, source=source, checks_status=uses_status(node))
     parts = split(text, allowed, known)
     holes = [part for part in parts if isinstance(part, Hole)]
-    status = any(expression.uses_status(hole.node) for hole in holes)
+    status = any(uses_status(hole.node) for hole in holes)
     if len(parts) == 1 and holes:
         hole = holes[0]
         return Condition(text=text, line=line, node=hole.node, source=hole.source, checks_status=status)
-    return Condition(text=text, line=line, node=holes[0].node, source=holes[0].source, fenced=True, checks_status=status)
+    return Condition(
+        text=text, line=line, node=holes[0].node, source=holes[0].source, fenced=True, checks_status=status
+    )

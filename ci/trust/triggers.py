@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ci.trust import globs
-from ci.trust.events import Variant
 from ci.trust.model import Trigger, Workflow
+from ci.trust.rows import Variant
 
 PULL_EVENTS = frozenset({"pull_request", "pull_request_target"})
-DEFAULT_TYPES = {name: ("opened", "synchronize", "reopened") for name in PULL_EVENTS}
+DEFAULT_TYPES = dict.fromkeys(PULL_EVENTS, ("opened", "synchronize", "reopened"))
 """Types that start a workflow when none are listed; every other event takes all of its types."""
 
 
@@ -29,7 +29,9 @@ def decide_start(workflow: Workflow, variant: Variant, workflows: Mapping[str, W
         return Start(starts=False, why=f"the workflow does not start on {variant.event}")
     types = trigger.types if trigger.types is not None else DEFAULT_TYPES.get(variant.event)
     if variant.action and types is not None and variant.action not in types:
-        return Start(starts=False, why=f"{variant.event} is limited to the types {', '.join(types)}; this is {variant.action}")
+        return Start(
+            starts=False, why=f"{variant.event} is limited to the types {', '.join(types)}; this is {variant.action}"
+        )
     if variant.event == "workflow_run":
         caused = _caused(trigger, variant, workflows)
         if caused is not None:
@@ -66,9 +68,10 @@ def _tag(trigger: Trigger, tag: str) -> Start:
 
 
 def _branch(trigger: Trigger, variant: Variant) -> Start:
-    if variant.event == "push" and trigger.branches is None and trigger.branches_ignore is None:
-        if trigger.tags is not None or trigger.tags_ignore is not None:
-            return Start(starts=False, why="push is limited to tags, and this is a branch")
+    no_branches = trigger.branches is None and trigger.branches_ignore is None
+    some_tags = trigger.tags is not None or trigger.tags_ignore is not None
+    if variant.event == "push" and no_branches and some_tags:
+        return Start(starts=False, why="push is limited to tags, and this is a branch")
     if variant.branch is None and not variant.branch_any:
         return Start(starts=True, why=f"starts on {variant.event}")
     if trigger.branches is not None:
@@ -76,7 +79,9 @@ def _branch(trigger: Trigger, variant: Variant) -> Start:
         if variant.branch_any:
             possible = globs.matches_other(trigger.branches, variant.other_than)
             return Start(starts=None if possible else False, why=f"branches are limited to {listed}")
-        return Start(starts=globs.match_any(trigger.branches, variant.branch or ""), why=f"branches are limited to {listed}")
+        return Start(
+            starts=globs.match_any(trigger.branches, variant.branch or ""), why=f"branches are limited to {listed}"
+        )
     if trigger.branches_ignore is not None:
         listed = ", ".join(trigger.branches_ignore)
         if variant.branch_any:

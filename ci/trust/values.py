@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
-Value: TypeAlias = Union[None, bool, float, str, "list[Value]", "dict[str, Value]", "Unknown"]
+Value: TypeAlias = Union[bool, float, str, "list[Value]", "dict[str, Value]", "Unknown", None]
 
 ATTACKER = "attacker"
 PR_HEAD = "pr-head"
@@ -73,9 +73,9 @@ def to_number(text: str) -> float:
     if DECIMAL.fullmatch(text):
         return float(text)
     if re.fullmatch(r"0x[0-9a-fA-F]+", text):
-        return _bounded(int(text[2:], 16))
+        return _bounded(int(text, 16))
     if re.fullmatch(r"0o[0-7]+", text):
-        return _bounded(int(text[2:], 8))
+        return _bounded(int(text, 8))
     signs = {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
     return signs.get(text, math.nan)
 

@@ -36,8 +36,13 @@ OTHER = "other"
 ORDER = (1, 0, 3, 2, 4, 5, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)
 SIGNS = {Kind.HOSTED: "○", Kind.SELF_HOSTED: "●", Kind.UNKNOWN: "◐", Kind.NONE: "·"}
 LETTERS = {
-    Trust.UNTRUSTED: "U", Trust.DEPENDENCY_BOT: "B", Trust.VETTED: "V", Trust.APPROVED: "A", Trust.INTERNAL: "I", Trust.TRUSTED: "T",
-}  # fmt: skip
+    Trust.UNTRUSTED: "U",
+    Trust.DEPENDENCY_BOT: "B",
+    Trust.VETTED: "V",
+    Trust.APPROVED: "A",
+    Trust.INTERNAL: "I",
+    Trust.TRUSTED: "T",
+}
 LEGEND = (
     "machine: ○ hosted  ● self-hosted  ◐ not known   state: · skipped  ? may run  ⏸ waits  ! invalid\n"
     "code:    U untrusted  B dependency bot  V vetted  A approved  I internal  T trusted"
@@ -57,6 +62,11 @@ def family_titles() -> list[str]:
 def base_name(name: str) -> str:
     """Give a job's name without its matrix values, its callers kept."""
     return " / ".join(part.partition(" (")[0] for part in name.split(" / "))
+
+
+def times(name: str, count: int) -> str:
+    """Name a job and how many of its matrix stand behind it."""
+    return f"{name} \N{MULTIPLICATION SIGN}{count}" if count > 1 else name
 
 
 def danger(cell: Cell) -> tuple[int, int, int]:
@@ -134,7 +144,11 @@ def _sorted(rows: dict[tuple[object, ...], list[Cell]]) -> list[list[Cell]]:
 
 
 def _detail(found: list[Cell]) -> Detail:
-    return Detail(cell=found[0], events=tuple(dict.fromkeys(cell.row.id for cell in found)), count=len({cell.name for cell in found}))
+    return Detail(
+        cell=found[0],
+        events=tuple(dict.fromkeys(cell.row.id for cell in found)),
+        count=len({cell.name for cell in found}),
+    )
 
 
 def show_token(cell: Cell) -> str:
@@ -194,8 +208,15 @@ def level_e(result: Result) -> str:
     """Say in one line what level E comes to."""
     settings = [one for one in result.findings if one.rule == "as-edited"]
     if not settings:
-        return "Level E (as edited): no job names a machine of our own, so a fork's edited workflow reaches none that the files tell of."
+        return (
+            "Level E (as edited): no job names a machine of our own, so the files tell of none that a fork could name."
+        )
     open_ones = [one for one in settings if one.fix]
     if not open_ones:
-        return f"Level E (as edited): {len(settings)} machine(s) can be named by a fork; attested settings keep it away."
-    return f"Level E (as edited): {len(open_ones)} machine(s) can be named by a fork's edited workflow, and no attested setting keeps it away."
+        return (
+            f"Level E (as edited): {len(settings)} machine(s) can be named by a fork; attested settings keep it away."
+        )
+    return (
+        f"Level E (as edited): {len(open_ones)} machine(s) can be named by a fork's edited workflow, "
+        "and no attested setting keeps it away."
+    )

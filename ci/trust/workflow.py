@@ -6,10 +6,11 @@ job from the audit, whereas calling a file invalid says that nothing runs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 
 from ci.trust.document import DocumentError, Items, Node, Scalar, Table, node_text, parse_document
-from ci.trust.expression import PURE_FUNCTIONS, STATUS_FUNCTIONS, ExpressionError
+from ci.trust.expression import JOB_FUNCTIONS, PURE_FUNCTIONS
 from ci.trust.model import Action, Concurrency, Job, Matrix, Problem, Step, Text, Trigger, Workflow
 from ci.trust.template import (
     ANY_CONTEXT,
@@ -22,6 +23,7 @@ from ci.trust.template import (
     parse_condition,
     split,
 )
+from ci.trust.tokens import ExpressionError
 
 PERMISSION_LEVELS = ("read", "write", "none")
 
@@ -138,7 +140,11 @@ class _WorkflowParser:
                     self.problem(job.line, f"job {job.id!r} needs {needed!r}, which does not exist")
         ready: set[str] = set()
         while True:
-            more = {name for name, job in jobs.items() if name not in ready and all(one in ready or one not in jobs for one in job.needs)}
+            more = {
+                name
+                for name, job in jobs.items()
+                if name not in ready and all(one in ready or one not in jobs for one in job.needs)
+            }
             if not more:
                 break
             ready |= more
@@ -165,11 +171,13 @@ class _WorkflowParser:
             id=name,
             line=line,
             name=Text(text=node_text(node.get("name")), line=line) if node.get("name") is not None else None,
-            condition=self.condition(node, JOB_CONTEXTS, PURE_FUNCTIONS | STATUS_FUNCTIONS) or Condition(text="", line=line),
+            condition=self.condition(node, JOB_CONTEXTS, JOB_FUNCTIONS) or Condition(text="", line=line),
             needs=_words(node.get("needs")) or (),
             runs_on=runs_on,
             runs_on_line=node.key_lines.get("runs-on", line),
-            environment=Text(text=node_text(where), line=where.line) if isinstance(where, Scalar) and where.text else None,
+            environment=Text(text=node_text(where), line=where.line)
+            if isinstance(where, Scalar) and where.text
+            else None,
             concurrency=self.concurrency(node.get("concurrency"), RUNNER_CONTEXTS),
             permissions=self.permissions(node.get("permissions")),
             cache_mode=_cache_mode(node.get("cache-mode")),
@@ -263,7 +271,9 @@ class _WorkflowParser:
         found = {}
         for scope, item in node.entries.items():
             if node_text(item) not in PERMISSION_LEVELS:
-                self.problem(item.line, f"permission {scope} is {node_text(item)!r}, expected {', '.join(PERMISSION_LEVELS)}")
+                self.problem(
+                    item.line, f"permission {scope} is {node_text(item)!r}, expected {', '.join(PERMISSION_LEVELS)}"
+                )
             elif node_text(item) != "none":
                 found[scope] = node_text(item)
         return found
@@ -298,7 +308,7 @@ def _volumes(node: Table) -> tuple[Text, ...]:
             found += [Text(text=node_text(item), line=item.line) for item in volumes.items]
         options = node_text(container.get("options")).split()
         line = container.key_lines.get("options", container.line)
-        for flag, value in zip(options, options[1:], strict=False):
+        for flag, value in itertools.pairwise(options):
             if flag in ("-v", "--volume"):
                 found.append(Text(text=value, line=line))
         found += [Text(text=one.split("=", 1)[1], line=line) for one in options if one.startswith(("--volume=", "-v="))]

@@ -56,7 +56,10 @@ def test_a_dropped_guard_is_said_in_a_sentence(repository, capsys):
     assert "repository owner/name" in " ".join(err.split())
     diff = json.loads(out)["diff"]
     assert diff["base"] == "HEAD~1"
-    assert "fork PR opened now reaches gpu-pool with untrusted code (.github/workflows/gpu.yml: test, fork-pr:opened)" in diff["opened"]
+    assert (
+        "fork PR opened now reaches gpu-pool with untrusted code (.github/workflows/gpu.yml: test, fork-pr:opened)"
+        in diff["opened"]
+    )
     code, out, _ = audit(capsys, root, "--diff", "HEAD~1")
     assert "Newly open since HEAD~1" in out
 

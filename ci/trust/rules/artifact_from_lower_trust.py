@@ -20,12 +20,14 @@ def check(audit: Audit) -> Iterator[Finding]:
         for source in cell.sources:
             if source.artifact and source.trust is Trust.UNTRUSTED:
                 yield at_cell(
-                    cell, rule=ID, severity=Severity.FAIL,
+                    cell,
+                    rule=ID,
+                    severity=Severity.FAIL,
                     message=f"{cell.row.label}: the job {source.what}; a fork wrote it",
                     fix="ask for github.event.workflow_run.head_repository.full_name == github.repository "
                     "and for github.event.workflow_run.event == 'push'",
                     line=source.line if source.path == cell.owner.path else 0,
-                )  # fmt: skip
+                )
                 break
 
 

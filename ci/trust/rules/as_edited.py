@@ -15,6 +15,10 @@ from ci.trust.rules.base import rule
 from ci.trust.trust import Kind, Severity
 
 ID = "as-edited"
+FIX = (
+    f"attest one of {', '.join(f'attest.{key}' for key in ATTESTATIONS)}, "
+    "or the workflows that the runner group is limited to"
+)
 
 
 def check(audit: Audit) -> Iterator[Finding]:
@@ -28,18 +32,25 @@ def check(audit: Audit) -> Iterator[Finding]:
         required = audit.policy.require_attestation and not settled and cell.runner.kind is Kind.SELF_HOSTED
         labels = ", ".join(cell.runner.labels)
         yield Finding(
-            rule=ID, severity=Severity.FAIL if required else Severity.SETTING, workflow=cell.workflow.path, job=cell.name,
-            event=None, line=cell.line,
-            message=f"a fork's edited workflow can name {labels}; " + (f"settled by {'; '.join(settled)}" if settled else "no attested setting keeps it away"),
-            fix="" if settled else f"attest one of {', '.join(f'attest.{key}' for key in ATTESTATIONS)}, or the workflows that the runner group is limited to",
-        )  # fmt: skip
+            rule=ID,
+            severity=Severity.FAIL if required else Severity.SETTING,
+            workflow=cell.workflow.path,
+            job=cell.name,
+            event=None,
+            line=cell.line,
+            message=f"a fork's edited workflow can name {labels}; "
+            + (f"settled by {'; '.join(settled)}" if settled else "no attested setting keeps it away"),
+            fix="" if settled else FIX,
+        )
 
 
 def discharges(policy: Policy, labels: Sequence[str]) -> list[str]:
     """List the attested settings that keep a fork's edited workflow away from labels."""
     found = [f"{ATTESTATIONS[key]} ({evidence})" for key, evidence in policy.attestations.items()]
     limited = {name.lower(): runner.workflows for name, runner in policy.runners.items() if runner.workflows}
-    found += [f"{label} is limited to {', '.join(limited[label.lower()])}" for label in labels if label.lower() in limited]
+    found += [
+        f"{label} is limited to {', '.join(limited[label.lower()])}" for label in labels if label.lower() in limited
+    ]
     return found
 
 

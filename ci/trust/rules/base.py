@@ -32,13 +32,22 @@ def at_cell(
     place = line or cell.line
     root = cell.workflow.jobs.get(cell.name.partition(" / ")[0].partition(" (")[0], cell.job)
     return Finding(
-        rule=rule, severity=severity, workflow=cell.workflow.path, job=cell.name,
-        event=None if every_event else cell.row.id, line=place if here else root.line,
-        message=message if here else f"{message} [{cell.owner.path}, line {place}]", fix=fix,
-    )  # fmt: skip
+        rule=rule,
+        severity=severity,
+        workflow=cell.workflow.path,
+        job=cell.name,
+        event=None if every_event else cell.row.id,
+        line=place if here else root.line,
+        message=message if here else f"{message} [{cell.owner.path}, line {place}]",
+        fix=fix,
+    )
 
 
 def machine(cell: Cell) -> str:
     """Name a cell's machine in a sentence."""
     labels = ", ".join(cell.runner.labels)
-    return f"the machine {labels}" if cell.runner.kind.value == "self-hosted" else f"a machine that the files do not tell ({labels})"
+    return (
+        f"the machine {labels}"
+        if cell.runner.kind.value == "self-hosted"
+        else f"a machine that the files do not tell ({labels})"
+    )

@@ -16,7 +16,13 @@ from ci.trust.trust import Severity, Trust
 from ci.trust.values import text_of, truth
 
 ID = "cache-from-lower-trust"
-SAVERS = ("actions/cache", "actions/cache/save", "swatinem/rust-cache", "hendrikmuhs/ccache-action", "mozilla-actions/sccache-action")
+SAVERS = (
+    "actions/cache",
+    "actions/cache/save",
+    "swatinem/rust-cache",
+    "hendrikmuhs/ccache-action",
+    "mozilla-actions/sccache-action",
+)
 SETUPS = ("actions/setup-python", "actions/setup-node", "actions/setup-go", "actions/setup-java", "astral-sh/setup-uv")
 
 
@@ -30,11 +36,14 @@ def check(audit: Audit) -> Iterator[Finding]:
             continue
         chosen = cell.code.rank >= Trust.VETTED.rank
         yield at_cell(
-            cell, rule=ID, severity=Severity.WARN if chosen else Severity.FAIL,
-            message=f"{cell.row.label}: {cell.code} code {_how(saver)} in the default branch's caches, which trusted jobs restore",
+            cell,
+            rule=ID,
+            severity=Severity.WARN if chosen else Severity.FAIL,
+            message=f"{cell.row.label}: {cell.code} code {_how(saver)} in the default branch's caches, "
+            "which trusted jobs restore",
             fix="set `cache-mode: read` (or none) on the job, or restore only (actions/cache/restore)",
             line=saver.step.line if saver and saver.path == cell.owner.path else _source_line(cell),
-        )  # fmt: skip
+        )
 
 
 def _how(saver: StepView | None) -> str:

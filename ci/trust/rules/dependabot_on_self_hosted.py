@@ -22,10 +22,13 @@ def check(audit: Audit) -> Iterator[Finding]:
     for cell in audit.reachable():
         if cell.code is Trust.DEPENDENCY_BOT and cell.runner.kind.exposed:
             yield at_cell(
-                cell, rule=ID, severity=Severity.FAIL,
+                cell,
+                rule=ID,
+                severity=Severity.FAIL,
                 message=f"{cell.row.label}: an unreviewed update runs on {machine(cell)} ({cell.why})",
-                fix="add github.event.pull_request.user.login != 'dependabot[bot]', or allow it: dependabot_on_self_hosted = true",
-            )  # fmt: skip
+                fix="add github.event.pull_request.user.login != 'dependabot[bot]', "
+                "or allow it: dependabot_on_self_hosted = true",
+            )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)

@@ -36,11 +36,14 @@ def check(audit: Audit) -> Iterator[Finding]:
                     continue
                 seen.add(place)
                 yield at_cell(
-                    cell, rule=ID, severity=Severity.WARN, every_event=True,
+                    cell,
+                    rule=ID,
+                    severity=Severity.WARN,
+                    every_event=True,
                     message=f"`{line.strip()}` lets a run without tests pass",
-                    fix="let code 5 fail; where an empty selection is allowed, say so by name (may_be_empty of a stage)",
+                    fix="let code 5 fail; where an empty selection is allowed, say so by name (`may_be_empty`)",
                     line=place[1] if view.path == cell.owner.path else 0,
-                )  # fmt: skip
+                )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.WARN, check=check)

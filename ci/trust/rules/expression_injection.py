@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from ci.trust.cells import Audit, Cell, Finding
 from ci.trust.evaluate import evaluate
-from ci.trust.expression import ExpressionError
 from ci.trust.model import Text
 from ci.trust.power import names_secrets, writes
 from ci.trust.rules.base import at_cell, rule
 from ci.trust.steps import StepView
 from ci.trust.template import Hole, split
+from ci.trust.tokens import ExpressionError
 from ci.trust.trust import Severity
-from ci.trust.values import ATTACKER, EvaluationError, Unknown, Value, unknowns
+from ci.trust.values import ATTACKER, EvaluationError, Value, unknowns
 
 ID = "expression-injection"
 
@@ -25,10 +25,14 @@ ID = "expression-injection"
 def check(audit: Audit) -> Iterator[Finding]:
     """Find scripts with attacker text inside, where the job has something to lose."""
     for cell in audit.reachable():
-        if not (cell.runner.kind.exposed or writes(cell.token) or (cell.secrets and names_secrets(cell.owner, cell.job))):
+        if not (
+            cell.runner.kind.exposed or writes(cell.token) or (cell.secrets and names_secrets(cell.owner, cell.job))
+        ):
             continue
         for view in cell.views:
-            script = view.step.run or (view.step.inputs.get("script") if view.action == "actions/github-script" else None)
+            script = view.step.run or (
+                view.step.inputs.get("script") if view.action == "actions/github-script" else None
+            )
             for source, line in _injections(view, script):
                 yield _finding(cell, view, source, line)
 
@@ -36,12 +40,14 @@ def check(audit: Audit) -> Iterator[Finding]:
 def _finding(cell: Cell, view: StepView, source: str, line: int) -> Finding:
     here = view.path == cell.owner.path
     return at_cell(
-        cell, rule=ID, severity=Severity.FAIL,
+        cell,
+        rule=ID,
+        severity=Severity.FAIL,
         message=f"{cell.row.label}: `${{{{ {source} }}}}` puts an outsider's text into a script"
         + ("" if here else f" of {view.path} (line {line})"),
         fix="give it to the script through `env:` and quote the variable",
         line=line if here else 0,
-    )  # fmt: skip
+    )
 
 
 def _injections(view: StepView, script: Text | None) -> Iterator[tuple[str, int]]:

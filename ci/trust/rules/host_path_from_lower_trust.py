@@ -31,22 +31,31 @@ class Mount:
 
 def check(audit: Audit) -> Iterator[Finding]:
     """Compare every writer of a host path with every more trusted job that mounts it."""
-    mounts = [mount for cell in audit.reachable() if cell.runner.kind.exposed and not cell.runner.ephemeral for mount in _mounts(cell)]
+    mounts = [
+        mount
+        for cell in audit.reachable()
+        if cell.runner.kind.exposed and not cell.runner.ephemeral
+        for mount in _mounts(cell)
+    ]
     for mount in mounts:
         if not mount.writes:
             continue
-        readers = [other for other in mounts if other.cell.code.rank > mount.cell.code.rank and _shares(mount.path, other.path)]
+        readers = [
+            other for other in mounts if other.cell.code.rank > mount.cell.code.rank and _shares(mount.path, other.path)
+        ]
         if not readers:
             continue
         reader = max(readers, key=lambda other: other.cell.code.rank).cell
         internal = mount.cell.code.rank >= Trust.INTERNAL.rank
         yield at_cell(
-            mount.cell, rule=ID, severity=Severity.WARN if internal else Severity.FAIL,
+            mount.cell,
+            rule=ID,
+            severity=Severity.WARN if internal else Severity.FAIL,
             message=f"{mount.cell.row.label}: {mount.cell.code} code writes {mount.path}, which {reader.name} "
             f"mounts with {reader.code} code on {reader.row.id}",
             fix="mount it read-only (`:ro`) in the less trusted job, or use another folder or an ephemeral machine",
             line=mount.line,
-        )  # fmt: skip
+        )
 
 
 def _mounts(cell: Cell) -> Iterator[Mount]:
@@ -54,7 +63,12 @@ def _mounts(cell: Cell) -> Iterator[Mount]:
         text = rendered(safe_value(volume.text, Scope(contexts=cell.contexts)))
         host, colon, rest = text.partition(":")
         if colon and host.startswith(("/", "~", "\0")):
-            yield Mount(cell=cell, path=host.rstrip("/") or "/", writes="ro" not in rest.split(":")[-1].split(","), line=volume.line)
+            yield Mount(
+                cell=cell,
+                path=host.rstrip("/") or "/",
+                writes="ro" not in rest.split(":")[-1].split(","),
+                line=volume.line,
+            )
 
 
 def _shares(left: str, right: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ci.trust.cells import Audit, Cell, Finding
-from ci.trust.events import OTHER_LABEL
+from ci.trust.rows import OTHER_LABEL
 from ci.trust.rules.base import at_cell, rule
 from ci.trust.trust import Severity, State
 
@@ -30,22 +30,28 @@ def check(audit: Audit) -> Iterator[Finding]:
         if prefix != "internal-pr:labeled" or not equals or label == OTHER_LABEL:
             continue
         later = f"internal-pr:synchronize+label={label}"
-        pushed = cells.get((cell.workflow.path, cell.name, later)) or cells.get((cell.workflow.path, cell.name.partition(" (")[0], later))
+        pushed = cells.get((cell.workflow.path, cell.name, later)) or cells.get(
+            (cell.workflow.path, cell.name.partition(" (")[0], later)
+        )
         unlabelled = cells.get((cell.workflow.path, cell.name, f"internal-pr:labeled={OTHER_LABEL}"))
         by_label = unlabelled is None or unlabelled.state is State.SKIPPED
         if by_label and (pushed is None or pushed.state is State.SKIPPED) and later not in dropped:
             yield at_cell(
-                cell, rule=ID, severity=Severity.WARN,
+                cell,
+                rule=ID,
+                severity=Severity.WARN,
                 message=f"the label {label} starts this job once; a later push is not tested and the label stays",
                 fix=f"drop {label} on `synchronize` from a hosted job, so that every push needs it anew",
                 line=cell.job.line,
-            )  # fmt: skip
+            )
 
 
 def _drops(cell: Cell) -> bool:
     for view in cell.views:
         texts = [view.step.run, *view.step.inputs.values()]
-        if REMOVES.search(view.action) or any(text is not None and REMOVES.search(text.text.replace("\n", " ")) for text in texts):
+        if REMOVES.search(view.action) or any(
+            text is not None and REMOVES.search(text.text.replace("\n", " ")) for text in texts
+        ):
             return True
     return False
 

@@ -22,11 +22,13 @@ def check(audit: Audit) -> Iterator[Finding]:
         if cell.row.id == "mirror:7" and cell.code.rank <= Trust.VETTED.rank and writes(cell.token):
             scopes = ["whatever the default allows" if scope == "default" else scope for scope in writes(cell.token)]
             yield at_cell(
-                cell, rule=ID, severity=Severity.WARN,
+                cell,
+                rule=ID,
+                severity=Severity.WARN,
                 message=f"{cell.row.label}: vetted code runs with a token that writes {', '.join(scopes)}",
                 fix="declare `permissions: contents: read` and write from a job that runs no code of the pull request",
                 line=cell.job.line,
-            )  # fmt: skip
+            )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.WARN, check=check)

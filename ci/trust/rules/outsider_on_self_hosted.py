@@ -21,10 +21,12 @@ def check(audit: Audit) -> Iterator[Finding]:
         if cell.row.outsider and cell.code is not Trust.UNTRUSTED and cell.runner.kind.exposed:
             known = cell.runner.kind is Kind.SELF_HOSTED
             yield at_cell(
-                cell, rule=ID, severity=Severity.FAIL if known else Severity.WARN,
+                cell,
+                rule=ID,
+                severity=Severity.FAIL if known else Severity.WARN,
                 message=f"{cell.row.label}: anybody can start this job on {machine(cell)} ({cell.why})",
-                fix="ask who causes it (github.event.comment.author_association for a comment), or use a hosted machine",
-            )  # fmt: skip
+                fix="ask who causes it (for a comment its author_association), or use a hosted machine",
+            )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)

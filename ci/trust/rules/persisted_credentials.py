@@ -31,11 +31,14 @@ def check(audit: Audit) -> Iterator[Finding]:
             seen.add((view.path, view.step.line))
             where = "" if view.path == cell.owner.path else f" ({view.path}, line {view.step.line})"
             yield at_cell(
-                cell, rule=ID, severity=Severity.WARN, every_event=True,
+                cell,
+                rule=ID,
+                severity=Severity.WARN,
+                every_event=True,
                 message=f"the checkout leaves the token on {', '.join(cell.runner.labels)}{where}",
                 fix="add `persist-credentials: false` under `with:`",
                 line=view.step.line if not where else 0,
-            )  # fmt: skip
+            )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.WARN, check=check)

@@ -20,7 +20,13 @@ PUBLISHES = re.compile(
     r"\btwine\s+upload\b|\bgh\s+release\s+(?:create|upload)\b|\bdocker\s+push\b|\bmanifest\s+publish\b|\bgit\s+push\b"
     r"|\buv\s+publish\b|\bnpm\s+publish\b|\bgh\s+cache\b",
 )
-ACTIONS = ("pypa/gh-action-pypi-publish", "actions/deploy-pages", "peaceiris/actions-gh-pages", "softprops/action-gh-release", "actions/cache/save")
+ACTIONS = (
+    "pypa/gh-action-pypi-publish",
+    "actions/deploy-pages",
+    "peaceiris/actions-gh-pages",
+    "softprops/action-gh-release",
+    "actions/cache/save",
+)
 EVENTS = ("push:default", "schedule", "dispatch:default", "push:tag", "release")
 
 
@@ -31,15 +37,25 @@ def check(audit: Audit) -> Iterator[Finding]:
     for cell in audit.reachable():
         if cell.row.id not in EVENTS or (cell.workflow.path, cell.name) in seen or not publishes(cell):
             continue
-        mine = [use for use in audit.groups if use.workflow is cell.workflow and use.row.id == cell.row.id and use.job in ("", cell.name)]
+        mine = [
+            use
+            for use in audit.groups
+            if use.workflow is cell.workflow and use.row.id == cell.row.id and use.job in ("", cell.name)
+        ]
         for use in mine:
             if any(_same_group(use, push) for push in pushes):
                 seen.add((cell.workflow.path, cell.name))
                 yield Finding(
-                    rule=ID, severity=Severity.WARN, workflow=cell.workflow.path, job=cell.name, event=cell.row.id, line=use.declared.line,
-                    message=f"the publisher is in the group {use.declared.group}, which a later push to {audit.repo.default_branch} cancels",
+                    rule=ID,
+                    severity=Severity.WARN,
+                    workflow=cell.workflow.path,
+                    job=cell.name,
+                    event=cell.row.id,
+                    line=use.declared.line,
+                    message=f"the publisher is in the group {use.declared.group}, "
+                    f"which a later push to {audit.repo.default_branch} cancels",
                     fix="set cancel-in-progress: false, or give the publisher a group of its own",
-                )  # fmt: skip
+                )
                 break
 
 

@@ -26,14 +26,26 @@ def check(audit: Audit) -> Iterator[Finding]:
             yield _finding("", None, None, 0, f"the required check {name!r} is no job of any workflow")
         elif queue and "merge-group" not in started:
             cell = cells[0]
-            yield _finding(cell.workflow.path, cell.name, "merge-group", cell.job.line, f"the required check {name!r} never reports on merge_group")
+            yield _finding(
+                cell.workflow.path,
+                cell.name,
+                "merge-group",
+                cell.job.line,
+                f"the required check {name!r} never reports on merge_group",
+            )
 
 
 def _finding(workflow: str, job: str | None, event: str | None, line: int, message: str) -> Finding:
     return Finding(
-        rule=ID, severity=Severity.FAIL, workflow=workflow, job=job, event=event, line=line, message=message,
+        rule=ID,
+        severity=Severity.FAIL,
+        workflow=workflow,
+        job=job,
+        event=event,
+        line=line,
+        message=message,
         fix="start the check's workflow on merge_group too, and let it decide again there",
-    )  # fmt: skip
+    )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)

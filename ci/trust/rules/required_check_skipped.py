@@ -22,12 +22,19 @@ def check(audit: Audit) -> Iterator[Finding]:
     for cell in audit.cells:
         skipped = cell.state is State.SKIPPED and cell.cause in (Cause.CONDITION, Cause.NEEDS)
         maybe = cell.state is State.MAYBE
-        if cell.row.id in PULLS and (skipped or maybe) and any(is_check(cell, name) for name in audit.policy.required_checks):
+        if (
+            cell.row.id in PULLS
+            and (skipped or maybe)
+            and any(is_check(cell, name) for name in audit.policy.required_checks)
+        ):
             yield at_cell(
-                cell, rule=ID, severity=Severity.FAIL,
-                message=f"{cell.row.label}: the required check is {'skipped' if skipped else 'perhaps skipped'}, which counts as success ({cell.why})",
-                fix="let the required job always run and decide inside (if: always(), then fail unless its needs succeeded)",
-            )  # fmt: skip
+                cell,
+                rule=ID,
+                severity=Severity.FAIL,
+                message=f"{cell.row.label}: the required check is {'skipped' if skipped else 'perhaps skipped'}, "
+                f"which counts as success ({cell.why})",
+                fix="let the required job always run and decide inside: if: always(), fail unless its needs succeeded",
+            )
 
 
 def is_check(cell: Cell, name: str) -> bool:

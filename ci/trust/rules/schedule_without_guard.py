@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ci.trust.cells import Audit, Finding
-from ci.trust.events import Row, build_rows
+from ci.trust.events import build_rows
 from ci.trust.mentions import find_mentions
 from ci.trust.payloads import FORK_OWNER, Repo
+from ci.trust.rows import Row
 from ci.trust.rules.base import at_cell, rule
 from ci.trust.simulate import simulate
 from ci.trust.trust import Severity
@@ -23,11 +24,17 @@ ID = "schedule-without-guard"
 
 def check(audit: Audit) -> Iterator[Finding]:
     """Simulate the schedule as a fork's copy would run it."""
-    scheduled = {path: one for path, one in audit.folder.workflows.items() if "schedule" in one.triggers and not one.problems}
+    scheduled = {
+        path: one for path, one in audit.folder.workflows.items() if "schedule" in one.triggers and not one.problems
+    }
     if not scheduled:
         return
     copy = Repo(full_name=f"{FORK_OWNER}/{audit.repo.name}", default_branch=audit.repo.default_branch)
-    rows = [_in_fork(row) for row in build_rows(copy, find_mentions(audit.folder, copy.default_branch)) if row.id == "schedule"]
+    rows = [
+        _in_fork(row)
+        for row in build_rows(copy, find_mentions(audit.folder, copy.default_branch))
+        if row.id == "schedule"
+    ]
     called = {path: one for path, one in audit.folder.workflows.items() if one.only_called}
     cells, _ = simulate(replace(audit.folder, workflows={**called, **scheduled}), rows, audit.policy)
     seen: set[tuple[str, str]] = set()
@@ -38,11 +45,15 @@ def check(audit: Audit) -> Iterator[Finding]:
             job = cell.workflow.jobs.get(root, cell.job)
             yield replace(
                 at_cell(
-                    cell, rule=ID, severity=Severity.WARN, message="the scheduled job also runs in forks",
-                    fix=f"add if: github.repository == '{audit.repo.full_name}'", line=job.line,
+                    cell,
+                    rule=ID,
+                    severity=Severity.WARN,
+                    message="the scheduled job also runs in forks",
+                    fix=f"add if: github.repository == '{audit.repo.full_name}'",
+                    line=job.line,
                 ),
                 job=root,
-            )  # fmt: skip
+            )
 
 
 def _in_fork(row: Row) -> Row:

@@ -28,17 +28,24 @@ def check(audit: Audit) -> Iterator[Finding]:
             continue
         does = "can cancel" if use.cancels is not False else "can take the place of"
         yield Finding(
-            rule=ID, severity=Severity.FAIL, workflow=use.workflow.path, job=use.job or None, event=use.row.id,
+            rule=ID,
+            severity=Severity.FAIL,
+            workflow=use.workflow.path,
+            job=use.job or None,
+            event=use.row.id,
             line=use.declared.line,
-            message=f"{use.row.label} enters the group {use.declared.group} and {does} {victim.workflow.path} on {victim.row.id}",
-            fix="put what only trusted runs have into the group, such as github.ref (an outsider's is refs/pull/N/merge) "
+            message=f"{use.row.label} enters the group {use.declared.group} "
+            f"and {does} {victim.workflow.path} on {victim.row.id}",
+            fix="put what only trusted runs have into the group: github.ref (an outsider's is refs/pull/N/merge) "
             "or github.event_name",
-        )  # fmt: skip
+        )
 
 
 def is_victim(use: GroupUse) -> bool:
     """Tell whether a run is one that outsiders must not end: of no pull request, or of a vetted mirror."""
-    return use.row.head is None and use.row.code is Trust.TRUSTED and not use.row.outsider or use.row.id.startswith("mirror:")
+    return (use.row.head is None and use.row.code is Trust.TRUSTED and not use.row.outsider) or use.row.id.startswith(
+        "mirror:"
+    )
 
 
 def may_meet(left: Value, right: Value) -> bool:
@@ -96,7 +103,11 @@ def _same_shape(left: Unknown, right: Unknown) -> bool:
 def _parts_meet(left: Value, right: Value) -> bool:
     if isinstance(left, str) and isinstance(right, str):
         return fold(left) == fold(right)
-    return isinstance(left, Unknown) and isinstance(right, Unknown) and (ATTACKER in left.taints or left.reason == right.reason)
+    return (
+        isinstance(left, Unknown)
+        and isinstance(right, Unknown)
+        and (ATTACKER in left.taints or left.reason == right.reason)
+    )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)

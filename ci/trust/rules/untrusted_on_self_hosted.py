@@ -20,11 +20,13 @@ def check(audit: Audit) -> Iterator[Finding]:
     for cell in audit.reachable():
         if cell.code is Trust.UNTRUSTED and cell.runner.kind.exposed:
             yield at_cell(
-                cell, rule=ID, severity=Severity.FAIL,
+                cell,
+                rule=ID,
+                severity=Severity.FAIL,
                 message=f"{cell.row.label}: {_code(cell)} on {machine(cell)} ({cell.why})",
                 fix="let only internal pull requests pass: "
                 "github.event.pull_request.head.repo.full_name == github.repository; else use a hosted machine",
-            )  # fmt: skip
+            )
 
 
 def _code(cell: Cell) -> str:

@@ -24,14 +24,19 @@ def check(audit: Audit) -> Iterator[Finding]:
             continue
         named = names_secrets(cell.owner, cell.job) if cell.secrets else []
         power = [f"the secret {name}" if name != "*" else "all secrets" for name in named]
-        power += [f"a token that writes {scope}" if scope != "default" else "a token with undeclared permissions" for scope in writes(cell.token)]
+        power += [
+            f"a token that writes {scope}" if scope != "default" else "a token with undeclared permissions"
+            for scope in writes(cell.token)
+        ]
         what = cell.sources[0].what if cell.sources else "runs a fork's code"
         yield at_cell(
-            cell, rule=ID, severity=Severity.FAIL if power else Severity.WARN,
+            cell,
+            rule=ID,
+            severity=Severity.FAIL if power else Severity.WARN,
             message=f"{cell.row.label}: the job {what} beside {', '.join(power) or 'a token that only reads'}",
             fix="run outsiders' code on pull_request only, or declare `permissions` that only read and name no secret",
             line=cell.sources[0].line if cell.sources else 0,
-        )  # fmt: skip
+        )
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.FAIL, check=check)

@@ -98,7 +98,10 @@ def audit_texts() -> Callable[..., Audited]:
         today: datetime.date = TODAY,
     ) -> Audited:
         named = {f"{number}.yml": text for number, text in enumerate(texts)} | dict(files or {})
-        workflows = {f".github/workflows/{name}": parsed_workflow(text, f".github/workflows/{name}") for name, text in named.items()}
+        workflows = {
+            f".github/workflows/{name}": parsed_workflow(text, f".github/workflows/{name}")
+            for name, text in named.items()
+        }
         parsed = {path: parse_action(text, path=f"{path}/action.yml") for path, text in (actions or {}).items()}
         return Audited(run_audit(Folder(workflows=workflows, actions=parsed), repo, policy or Policy(), today=today))
 

@@ -18,12 +18,38 @@ GUARD = "github.event.pull_request.head.repo.full_name == github.repository"
 CLOSED = OPEN.replace("    runs-on", f"    if: {GUARD} && github.actor != 'dependabot[bot]'\n    runs-on")
 STATES = {"runs", "maybe", "skipped", "waits", "invalid"}
 EVENTS = {
-    "fork-pr:opened", "fork-pr:synchronize", "fork-pr:reopened", "deleted-fork-pr:reopened", "fork-pr-from-default-name:opened", "internal-pr:opened",
-    "dependabot-pr:opened", "push:default", "push:feature", "push:feat/x", "push:tag", "mirror:7", "mirror:123", "schedule", "dispatch:default",
-    "dispatch:branch", "merge-group", "workflow-run:fork-pr", "workflow-run:fork-pr-from-default-name", "workflow-run:internal-pr",
-    "workflow-run:push-default", "comment:NONE@fork-pr", "comment:CONTRIBUTOR@fork-pr", "comment:MEMBER@fork-pr", "comment:NONE@internal-pr",
-    "issues:opened", "pr-target:fork", "pr-target:internal", "review:NONE@fork-pr", "release", "repository-dispatch",
-}  # fmt: skip
+    "fork-pr:opened",
+    "fork-pr:synchronize",
+    "fork-pr:reopened",
+    "deleted-fork-pr:reopened",
+    "fork-pr-from-default-name:opened",
+    "internal-pr:opened",
+    "dependabot-pr:opened",
+    "push:default",
+    "push:feature",
+    "push:feat/x",
+    "push:tag",
+    "mirror:7",
+    "mirror:123",
+    "schedule",
+    "dispatch:default",
+    "dispatch:branch",
+    "merge-group",
+    "workflow-run:fork-pr",
+    "workflow-run:fork-pr-from-default-name",
+    "workflow-run:internal-pr",
+    "workflow-run:push-default",
+    "comment:NONE@fork-pr",
+    "comment:CONTRIBUTOR@fork-pr",
+    "comment:MEMBER@fork-pr",
+    "comment:NONE@internal-pr",
+    "issues:opened",
+    "pr-target:fork",
+    "pr-target:internal",
+    "review:NONE@fork-pr",
+    "release",
+    "repository-dispatch",
+}
 
 
 @pytest.fixture
@@ -58,14 +84,32 @@ def test_the_json_is_the_contract(repository, audit):
     assert (document["repository"], document["default_branch"]) == ("owner/name", "main")
     assert {cell["event"] for cell in document["cells"]} == EVENTS
     for cell in document["cells"]:
-        assert set(cell) == {"workflow", "job", "event", "state", "runner", "code", "token", "secrets", "environment", "why"}
+        assert set(cell) == {
+            "workflow",
+            "job",
+            "event",
+            "state",
+            "runner",
+            "code",
+            "token",
+            "secrets",
+            "environment",
+            "why",
+        }
         assert cell["state"] in STATES
         assert cell["workflow"] == ".github/workflows/ci.yml"
         assert isinstance(cell["secrets"], bool)
         assert cell["why"]
     (one,) = [cell for cell in document["cells"] if cell["event"] == "fork-pr:opened"]
     assert one["runner"] == {"kind": "self-hosted", "labels": ["gpu"]}
-    assert (one["job"], one["state"], one["code"], one["token"], one["secrets"], one["environment"]) == ("test", "runs", "untrusted", {}, False, None)
+    assert (one["job"], one["state"], one["code"], one["token"], one["secrets"], one["environment"]) == (
+        "test",
+        "runs",
+        "untrusted",
+        {},
+        False,
+        None,
+    )
     for finding in document["findings"]:
         assert set(finding) == {"rule", "severity", "workflow", "job", "event", "line", "message", "fix"}
         assert finding["severity"] in {"fail", "warn", "setting"}
@@ -199,7 +243,9 @@ def test_the_table_can_be_drawn_for_everything_that_can_happen(audit_texts):
 
     from ci.trust.table import render_table
 
-    found = audit_texts(OPEN, CLOSED, "on: push\njobs: {}\n", "on: workflow_call\njobs:\n  a:\n    runs-on: u\n    steps: [{run: ls}]\n")
+    found = audit_texts(
+        OPEN, CLOSED, "on: push\njobs: {}\n", "on: workflow_call\njobs:\n  a:\n    runs-on: u\n    steps: [{run: ls}]\n"
+    )
     console = Console(file=io.StringIO(), width=60)
     console.print(render_table(found.result, opened=["x now reaches gpu"], base="main"))
     assert "Newly open since main" in console.file.getvalue()

@@ -13,16 +13,29 @@ pytestmark = pytest.mark.cpu
 
 
 def test_words_of_yaml_1_1_are_strings_and_lines_are_kept():
-    root = parse_document("on: push\nyes: no\nnumber: 0x1F\noctal: 0o17\nfloat: 1e3\nnothing: ~\nflag: true\ndate: 2026-01-01\n")
+    root = parse_document(
+        "on: push\nyes: no\nnumber: 0x1F\noctal: 0o17\nfloat: 1e3\nnothing: ~\nflag: true\ndate: 2026-01-01\n"
+    )
     assert plain_value(root) == {
-        "on": "push", "yes": "no", "number": 31.0, "octal": 15.0, "float": 1000.0, "nothing": None, "flag": True, "date": "2026-01-01",
-    }  # fmt: skip
+        "on": "push",
+        "yes": "no",
+        "number": 31.0,
+        "octal": 15.0,
+        "float": 1000.0,
+        "nothing": None,
+        "flag": True,
+        "date": "2026-01-01",
+    }
     assert isinstance(root, Table)
     assert root.key_lines["octal"] == 4
 
 
 def test_anchors_are_followed():
-    assert plain_value(parse_document("a: &x {k: 1}\nb: *x\nc: [*x]\n")) == {"a": {"k": 1.0}, "b": {"k": 1.0}, "c": [{"k": 1.0}]}
+    assert plain_value(parse_document("a: &x {k: 1}\nb: *x\nc: [*x]\n")) == {
+        "a": {"k": 1.0},
+        "b": {"k": 1.0},
+        "c": [{"k": 1.0}],
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,17 +53,52 @@ def test_anchors_are_followed():
         ("a: \x01\n", 1, "YAML"),
         ("[" * 3000, 1, "nested"),
         ("a: b: c\n", 1, "YAML"),
-        ("a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c]\n"
-         "e: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e]\n", 6, "following aliases"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c]\n"
+            "e: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e]\n",
+            6,
+            "following aliases",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_service_refuses_is_an_error_with_its_line(text, line, words):
     with pytest.raises(DocumentError, match=words) as caught:
         parse_document(text)
     assert caught.value.line == line
 
 
-@given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(["a", ":", " ", "\n", "- ", "[", "]", "{", "}", "&a", "*a", "|", ">", "'", '"', "!", "%", "#", "?", "  "]), max_size=30).map("".join)))
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.lists(
+            st.sampled_from(
+                [
+                    "a",
+                    ":",
+                    " ",
+                    "\n",
+                    "- ",
+                    "[",
+                    "]",
+                    "{",
+                    "}",
+                    "&a",
+                    "*a",
+                    "|",
+                    ">",
+                    "'",
+                    '"',
+                    "!",
+                    "%",
+                    "#",
+                    "?",
+                    "  ",
+                ]
+            ),
+            max_size=30,
+        ).map("".join),
+    )
+)
 def test_no_text_crashes_the_reader(text):
     workflow = parse_workflow(text, path="x.yml")
     assert workflow.path == "x.yml"
@@ -78,7 +126,7 @@ STEP = "    runs-on: ubuntu-latest\n    steps: [{run: ls}]\n"
         ("on: push\njobs:\n  a:\n    if: steps.x.outcome == 'success'\n" + STEP, 4, "steps"),
         ("on: push\njobs:\n  a:\n    if: hashFiles('x') != ''\n" + STEP, 4, "hashFiles"),
         ("on: push\njobs:\n  a:\n    if: a ==\n" + STEP, 4, "named-value"),
-        ("on: push\njobs:\n  a:\n    if: github.x == \"y\"\n" + STEP, 4, "Unexpected symbol"),
+        ('on: push\njobs:\n  a:\n    if: github.x == "y"\n' + STEP, 4, "Unexpected symbol"),
         ("on: push\njobs:\n  a:\n    if: ${{ always() \n" + STEP, 4, "not closed"),
         ("on: push\njobs:\n  a:\n    runs-on: ${{ env.X }}\n    steps: [{run: ls}]\n", 4, "env"),
         ("on: push\njobs:\n  a:\n    runs-on: u\n    steps:\n      - run: echo ${{ nofunction() }}\n", 6, "nofunction"),
@@ -103,10 +151,16 @@ def test_conditions_keep_what_the_fence_rules_need():
     text = "on: push\njobs:\n" + "".join(
         f"  {name}:\n    if: {condition}\n{STEP}"
         for name, condition in {
-            "bare": "github.ref == 'x'", "fenced": "${{ github.ref == 'x' }}", "outside": "${{ github.ref }} == 'x'", "always": "always()",
-            "folded": ">\n      ${{ github.ref == 'x' }}", "stripped": ">-\n      ${{ github.ref == 'x' }}", "empty": "''", "flag": "false",
+            "bare": "github.ref == 'x'",
+            "fenced": "${{ github.ref == 'x' }}",
+            "outside": "${{ github.ref }} == 'x'",
+            "always": "always()",
+            "folded": ">\n      ${{ github.ref == 'x' }}",
+            "stripped": ">-\n      ${{ github.ref == 'x' }}",
+            "empty": "''",
+            "flag": "false",
         }.items()
-    )  # fmt: skip
+    )
     jobs = parse_workflow(text, path="x.yml").jobs
     assert {name for name, job in jobs.items() if job.condition.fenced} == {"outside", "folded"}
     assert {name for name, job in jobs.items() if job.condition.checks_status} == {"always"}

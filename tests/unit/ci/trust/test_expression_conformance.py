@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ci.trust.evaluate import Scope, evaluate
-from ci.trust.expression import ExpressionError, parse
+from ci.trust.expression import parse
 from ci.trust.functions import first_wins, normal_value
+from ci.trust.tokens import ExpressionError
 from ci.trust.values import EvaluationError
 
 pytestmark = pytest.mark.cpu
@@ -28,7 +29,9 @@ MESSAGES_THAT_DIFFER = {
 def read_cases():
     for path in sorted(VECTORS.glob("*.json")) if VECTORS.is_dir() else ():
         lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
-        document = json.loads("".join(line for line in lines if not line.lstrip().startswith("//")), object_pairs_hook=first_wins)
+        document = json.loads(
+            "".join(line for line in lines if not line.lstrip().startswith("//")), object_pairs_hook=first_wins
+        )
         for group, cases in document.items():
             for number, case in enumerate(cases):
                 yield f"{path.stem}-{group}-{number}", case

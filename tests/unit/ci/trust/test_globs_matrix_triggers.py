@@ -34,7 +34,7 @@ pytestmark = pytest.mark.cpu
         ("release\\*", ["release*"], ["release1"]),
         ("[broken", [], ["[broken", "b"]),
     ],
-)  # fmt: skip
+)
 def test_globs(pattern, yes, no):
     assert [name for name in yes if not globs.match_any([pattern], name)] == []
     assert [name for name in no if globs.match_any([pattern], name)] == []
@@ -66,7 +66,9 @@ def test_a_matrix_is_the_product_in_order():
 
 def test_exclude_and_include_as_the_service_does():
     assert names("{os: [a, b], v: [1, 2], exclude: [{os: a, v: 1}, {os: b}]}") == ["a, 2"]
-    found = names("{fruit: [apple, pear], animal: [cat, dog], include: [{color: green}, {color: pink, animal: cat}, {fruit: banana}]}")
+    found = names(
+        "{fruit: [apple, pear], animal: [cat, dog], include: [{color: green}, {color: pink, animal: cat}, {fruit: banana}]}"
+    )
     assert found == ["apple, cat, pink", "apple, dog, green", "pear, cat, pink", "pear, dog, green", "banana"]
     assert names("{include: [{a: 1}, {a: 2, b: 3}]}") == ["1", "2, 3"]
 
@@ -96,7 +98,13 @@ def started(audit_texts, on, *more):
     return {cell.row.id for cell in found.result.audit.reachable() if cell.workflow.path.endswith("/0.yml")}
 
 
-FORKS = {"fork-pr:opened", "fork-pr:synchronize", "fork-pr:reopened", "deleted-fork-pr:reopened", "fork-pr-from-default-name:opened"}
+FORKS = {
+    "fork-pr:opened",
+    "fork-pr:synchronize",
+    "fork-pr:reopened",
+    "deleted-fork-pr:reopened",
+    "fork-pr-from-default-name:opened",
+}
 PULLS = FORKS | {"internal-pr:opened", "dependabot-pr:opened"}
 PUSHES = {"push:default", "push:feature", "push:feat/x", "mirror:7", "mirror:123"}
 
@@ -129,18 +137,31 @@ PUSHES = {"push:default", "push:feature", "push:feat/x", "mirror:7", "mirror:123
         ("pull_request_target", {"pr-target:fork", "pr-target:internal"}),
         ("pull_request_review", {"review:NONE@fork-pr"}),
         ("pull_request_review_comment", {"review:NONE@fork-pr"}),
-        ("issue_comment", {"comment:NONE@fork-pr", "comment:CONTRIBUTOR@fork-pr", "comment:MEMBER@fork-pr", "comment:NONE@internal-pr"}),
+        (
+            "issue_comment",
+            {
+                "comment:NONE@fork-pr",
+                "comment:CONTRIBUTOR@fork-pr",
+                "comment:MEMBER@fork-pr",
+                "comment:NONE@internal-pr",
+            },
+        ),
         ("release", {"release"}),
         ("repository_dispatch", {"repository-dispatch"}),
         ("discussion", {"discussion"}),
         ("workflow_call", set()),
     ],
-)  # fmt: skip
+)
 def test_which_events_start_a_workflow(audit_texts, on, expected):
     assert started(audit_texts, on) == expected
 
 
-RUNS = {"workflow-run:fork-pr", "workflow-run:fork-pr-from-default-name", "workflow-run:internal-pr", "workflow-run:push-default"}
+RUNS = {
+    "workflow-run:fork-pr",
+    "workflow-run:fork-pr-from-default-name",
+    "workflow-run:internal-pr",
+    "workflow-run:push-default",
+}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +178,9 @@ RUNS = {"workflow-run:fork-pr", "workflow-run:fork-pr-from-default-name", "workf
 )
 def test_a_run_is_caused_by_what_starts_the_named_workflow(audit_texts, filters, cause, expected):
     more = [f"name: gate\non: {cause}" + JOB] if cause else []
-    assert started(audit_texts, f"{{workflow_run: {{workflows: [gate], types: [completed]{filters}}}}}", *more) == expected
+    assert (
+        started(audit_texts, f"{{workflow_run: {{workflows: [gate], types: [completed]{filters}}}}}", *more) == expected
+    )
 
 
 def test_labels_that_files_mention_make_rows(audit_texts):

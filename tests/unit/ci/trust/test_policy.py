@@ -18,14 +18,22 @@ UNTRUSTED = "on: pull_request\npermissions: {}\njobs:\n  a:\n    runs-on: gpu\n 
 def test_a_whole_policy():
     policy = parse_policy(
         {
-            "repository": "owner/name", "hosted-labels": ["*-cores"], "default_token": "read", "vars": {"RUNNER": "ubuntu-latest"},
-            "runners": {"gpu": {"ephemeral": True}, "group:big": {"workflows": ["a.yml"]}}, "unknown_runners": {"${{ x }}": "hosted"},
-            "environments": {"GPU": {"reviewers": True}, "other": {}}, "required_checks": ["unit"], "merge_queue": True,
-            "attest": {"fork-approval": "checked on 2026-01-01"}, "require-attestation": True, "dependabot_on_self_hosted": True,
+            "repository": "owner/name",
+            "hosted-labels": ["*-cores"],
+            "default_token": "read",
+            "vars": {"RUNNER": "ubuntu-latest"},
+            "runners": {"gpu": {"ephemeral": True}, "group:big": {"workflows": ["a.yml"]}},
+            "unknown_runners": {"${{ x }}": "hosted"},
+            "environments": {"GPU": {"reviewers": True}, "other": {}},
+            "required_checks": ["unit"],
+            "merge_queue": True,
+            "attest": {"fork-approval": "checked on 2026-01-01"},
+            "require-attestation": True,
+            "dependabot_on_self_hosted": True,
             "accept": [{"rule": "as-edited", "reason": "no runner yet", "expires": datetime.date(2030, 1, 1)}],
         },
         source="test",
-    )  # fmt: skip
+    )
     assert policy.hosted_labels == ("*-cores",)
     assert policy.runners["gpu"].ephemeral
     assert policy.is_ephemeral("GPU")
@@ -49,7 +57,10 @@ def test_an_empty_policy_assumes_the_worst():
         ({"hosted_labels": "x"}, ["hosted_labels is 'x', expected an array of strings"]),
         ({"default_token": "admin"}, ["default_token is 'admin'"]),
         ({"vars": {"A": 1}}, ["vars.A is 1, expected a string"]),
-        ({"runners": {"gpu": True, "x": {"ephemerl": True}}}, ["runners.gpu is True", "ephemerl", "did you mean 'ephemeral'"]),
+        (
+            {"runners": {"gpu": True, "x": {"ephemerl": True}}},
+            ["runners.gpu is True", "ephemerl", "did you mean 'ephemeral'"],
+        ),
         ({"runners": {"gpu": {"ephemeral": "yes"}}}, ["runners.gpu.ephemeral is 'yes', expected true or false"]),
         ({"unknown_runners": {"a": "cloud"}}, ["unknown_runners.a is 'cloud'", "hosted, self-hosted"]),
         ({"environments": []}, ["environments is [], expected a table"]),
@@ -57,10 +68,13 @@ def test_an_empty_policy_assumes_the_worst():
         ({"attest": {"runner_hook": True}}, ["attest.runner_hook is True, expected who checked it"]),
         ({"accept": {}}, ["accept is {}, expected an array of tables"]),
         ({"accept": [{"rule": "x"}]}, ["accept[1]: reason is missing", "accept[1]: expires is None"]),
-        ({"accept": [{"rule": "x", "reason": " ", "expires": "soon", "jb": 1}]}, ["unknown key 'jb'", "reason is ' '", "expires is 'soon'"]),
+        (
+            {"accept": [{"rule": "x", "reason": " ", "expires": "soon", "jb": 1}]},
+            ["unknown key 'jb'", "reason is ' '", "expires is 'soon'"],
+        ),
         ({"merge_queue": 1, "require_attestation": "no"}, ["merge_queue is 1", "require_attestation is 'no'"]),
     ],
-)  # fmt: skip
+)
 def test_every_problem_is_listed_before_stopping(table, words):
     with pytest.raises(ConfigError) as caught:
         parse_policy(table, source="policy.toml")

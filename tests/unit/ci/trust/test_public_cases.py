@@ -9,8 +9,12 @@ from ci.trust.policy import Policy
 pytestmark = pytest.mark.cpu
 
 FORK_OPENED = {
-    "fork-pr:opened", "fork-pr:synchronize", "fork-pr:reopened", "deleted-fork-pr:reopened", "fork-pr-from-default-name:opened",
-}  # fmt: skip
+    "fork-pr:opened",
+    "fork-pr:synchronize",
+    "fork-pr:reopened",
+    "deleted-fork-pr:reopened",
+    "fork-pr-from-default-name:opened",
+}
 MACHINE = "untrusted-on-self-hosted"
 
 
@@ -64,7 +68,11 @@ def test_the_base_repository_is_no_fork_guard(audit, name):
 
 def test_a_persistent_label_lets_a_later_push_run_unreviewed(audit):
     found = audit("persistent-label")
-    assert found.events(MACHINE) == {"fork-pr:labeled=run-gpu", "fork-pr:synchronize+label=run-gpu", "deleted-fork-pr:labeled=run-gpu"}
+    assert found.events(MACHINE) == {
+        "fork-pr:labeled=run-gpu",
+        "fork-pr:synchronize+label=run-gpu",
+        "deleted-fork-pr:labeled=run-gpu",
+    }
     assert found.state("gpu", "fork-pr:synchronize") == "skipped"
     assert found.state("gpu", "fork-pr:labeled=(other)") == "skipped"
 
@@ -135,7 +143,9 @@ def test_an_environment_with_attested_reviewers_waits(audit):
 
 
 def test_a_computed_environment_is_empty_for_a_deleted_fork(audit):
-    found = audit("computed-environment", reviewed_environments=frozenset({"gpu-approval"}), dependabot_on_self_hosted=True)
+    found = audit(
+        "computed-environment", reviewed_environments=frozenset({"gpu-approval"}), dependabot_on_self_hosted=True
+    )
     assert found.state("gpu", "fork-pr:opened") == "waits"
     assert found.cell("gpu", "deleted-fork-pr:reopened").environment is None
     assert found.events(MACHINE) == {"deleted-fork-pr:reopened"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from ci.errors import WorkflowError
@@ -24,7 +22,9 @@ def folder(tmp_path):
 
 def problems(tmp_path):
     found = read_folder(find_place(tmp_path))
-    return {path.rpartition("/")[2]: [problem.message for problem in one.problems] for path, one in found.workflows.items()}, found
+    return {
+        path.rpartition("/")[2]: [problem.message for problem in one.problems] for path, one in found.workflows.items()
+    }, found
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_byte_order_marks_are_understood(tmp_path, folder, encoding):
 def test_folders_loops_and_other_files(tmp_path, folder):
     (folder / "folder.yml").mkdir()
     (folder / "README.md").write_text("x", encoding="utf-8")
-    os.symlink("loop.yml", folder / "loop.yml")
-    os.symlink("nowhere.yml", folder / "dangling.yml")
+    (folder / "loop.yml").symlink_to("loop.yml")
+    (folder / "dangling.yml").symlink_to("nowhere.yml")
     found, read = problems(tmp_path)
     assert sorted(found) == ["dangling.yml", "good.yml", "loop.yml"]
     assert "cannot be read" in found["loop.yml"][0]
@@ -92,9 +92,11 @@ def test_local_actions_and_those_that_they_use_are_read(tmp_path, folder):
 
 
 def test_called_workflows_of_a_bare_folder_are_found_by_name(tmp_path):
-    (tmp_path / "outer.yml").write_text("on: push\njobs:\n  a:\n    uses: ./.github/workflows/inner.yml\n", encoding="utf-8")
+    (tmp_path / "outer.yml").write_text(
+        "on: push\njobs:\n  a:\n    uses: ./.github/workflows/inner.yml\n", encoding="utf-8"
+    )
     (tmp_path / "inner.yml").write_text(TEXT.replace("push", "workflow_call"), encoding="utf-8")
-    from ci.trust.simulate import called_workflow
+    from ci.trust.calls import called_workflow
 
     found = read_folder(find_place(tmp_path))
     called = called_workflow(found.workflows["outer.yml"].jobs["a"], found)

@@ -40,7 +40,11 @@ def job(name, *lines, runs_on="ubuntu-latest"):
     ],
 )
 def test_a_job_after_a_skipped_gate(audit_texts, condition, state):
-    text = workflow(job("first") + job("gate", "needs: first", "if: github.ref == 'refs/heads/other'") + job("last", "needs: gate", f"if: {condition}" if condition else "name: last"))
+    text = workflow(
+        job("first")
+        + job("gate", "needs: first", "if: github.ref == 'refs/heads/other'")
+        + job("last", "needs: gate", f"if: {condition}" if condition else "name: last")
+    )
     found = audit_texts(text)
     assert found.state("gate", "push:default") == "skipped"
     assert found.state("last", "push:default") == state
@@ -66,7 +70,11 @@ def test_a_job_after_one_that_runs(audit_texts, condition, state):
 
 
 def test_what_may_run_makes_its_descendants_unsure(audit_texts):
-    found = audit_texts(workflow(job("ask") + job("maybe", "needs: ask", "if: needs.ask.outputs.go == '1'") + job("last", "needs: maybe")))
+    found = audit_texts(
+        workflow(
+            job("ask") + job("maybe", "needs: ask", "if: needs.ask.outputs.go == '1'") + job("last", "needs: maybe")
+        )
+    )
     assert found.state("last", "push:default") == "maybe"
 
 
@@ -99,13 +107,18 @@ def test_a_called_workflow_is_expanded_with_inputs_and_capped_permissions(audit_
     assert (cell.runner.kind, cell.runner.labels) == (Kind.SELF_HOSTED, ("gpu-pool",))
     assert cell.token == {"contents": "read"}
     assert cell.secrets is False
-    given = audit_texts(call("with: {runner: ubuntu-latest}", "secrets: inherit"), files={"called.yml": CALLED}).cell("outer / inner", "push:default")
+    given = audit_texts(call("with: {runner: ubuntu-latest}", "secrets: inherit"), files={"called.yml": CALLED}).cell(
+        "outer / inner", "push:default"
+    )
     assert given.runner.kind is Kind.HOSTED
     assert given.secrets is True
 
 
 def test_a_skipped_call_skips_all_its_jobs(audit_texts):
-    found = audit_texts(call("if: github.ref == 'refs/heads/x'"), files={"called.yml": CALLED.replace("    steps", "    if: always()\n    steps")})
+    found = audit_texts(
+        call("if: github.ref == 'refs/heads/x'"),
+        files={"called.yml": CALLED.replace("    steps", "    if: always()\n    steps")},
+    )
     assert found.state("outer / inner", "push:default") == "skipped"
 
 
@@ -117,13 +130,18 @@ def test_a_matrix_of_calls_is_named_like_the_service_does(audit_texts):
 
 
 def test_a_ref_given_to_a_called_workflow_keeps_its_taint(audit_texts):
-    text = call("with: {runner: ubuntu-latest, ref: '${{ github.event.pull_request.head.sha }}'}", on="pull_request_target")
+    text = call(
+        "with: {runner: ubuntu-latest, ref: '${{ github.event.pull_request.head.sha }}'}", on="pull_request_target"
+    )
     found = audit_texts(text, files={"called.yml": CALLED})
     assert found.cell("outer / inner", "pr-target:fork").code.value == "untrusted"
     assert found.cell("outer / inner", "pr-target:internal").code.value == "internal"
 
 
-@pytest.mark.parametrize(("uses", "words"), [("./.github/workflows/nowhere.yml", "not there"), ("./.github/workflows/1.yml", "workflow_call")])
+@pytest.mark.parametrize(
+    ("uses", "words"),
+    [("./.github/workflows/nowhere.yml", "not there"), ("./.github/workflows/1.yml", "workflow_call")],
+)
 def test_a_call_of_what_cannot_be_called_is_invalid(audit_texts, uses, words):
     found = audit_texts(call().replace("./.github/workflows/called.yml", uses), workflow(job("a")))
     assert any(words in one.message for one in found.result.findings if one.rule == "invalid-workflow")
@@ -161,7 +179,7 @@ def test_a_remote_call_is_unknown_and_says_so(audit_texts):
         ("{group: gpus}", "self-hosted"),
         ("{group: gpus, labels: ubuntu-latest}", "self-hosted"),
         ("{labels: ubuntu-latest}", "hosted"),
-        ("${{ fromJSON('[\"self-hosted\", \"gpu\"]') }}", "self-hosted"),
+        ('${{ fromJSON(\'["self-hosted", "gpu"]\') }}', "self-hosted"),
         ("${{ github.event_name == 'push' && 'ubuntu-latest' || 'gpu' }}", "hosted"),
         ("${{ vars.RUNNER }}", "unknown"),
         ("${{ vars.RUNNER && 'gpu' || 'big-gpu' }}", "self-hosted"),
@@ -178,9 +196,13 @@ def test_machines(audit_texts, runs_on, kind):
 
 def test_the_policy_maps_machines(audit_texts):
     policy = Policy(
-        hosted_labels=("*-cores",), unknown_runners={"${{ vars.RUNNER }}": Kind.HOSTED}, runners={"Gpu": OwnRunner(ephemeral=True), "group:a": OwnRunner()}
+        hosted_labels=("*-cores",),
+        unknown_runners={"${{ vars.RUNNER }}": Kind.HOSTED},
+        runners={"Gpu": OwnRunner(ephemeral=True), "group:a": OwnRunner()},
     )
-    text = workflow(job("a", runs_on="ubuntu-16-cores") + job("b", runs_on="${{ vars.RUNNER }}") + job("c", runs_on="gpu"))
+    text = workflow(
+        job("a", runs_on="ubuntu-16-cores") + job("b", runs_on="${{ vars.RUNNER }}") + job("c", runs_on="gpu")
+    )
     found = audit_texts(text, policy=policy)
     assert [found.cell(name, "push:default").runner.kind.value for name in "abc"] == ["hosted", "hosted", "self-hosted"]
     assert found.cell("c", "push:default").runner.ephemeral
@@ -193,16 +215,26 @@ def test_an_empty_machine_never_runs(audit_texts):
 
 
 TABLE = [
-    ("fork-pr:opened", "untrusted", "read", False), ("dependabot-pr:opened", "dependency-bot", "read", True), ("internal-pr:opened", "internal", "write", True),
-    ("push:default", "trusted", "write", True), ("push:feature", "internal", "write", True), ("push:tag", "trusted", "write", True),
-    ("mirror:7", "vetted", "write", True), ("schedule", "trusted", "write", True), ("dispatch:default", "trusted", "write", True),
-    ("dispatch:branch", "internal", "write", True), ("merge-group", "trusted", "write", True), ("comment:NONE@fork-pr", "trusted", "write", True),
-    ("issues:opened", "trusted", "write", True), ("pr-target:fork", "trusted", "write", True), ("review:NONE@fork-pr", "untrusted", "read", False),
-    ("release", "trusted", "write", True), ("repository-dispatch", "trusted", "write", True), ("workflow-run:fork-pr", "trusted", "write", True),
-]  # fmt: skip
-EVERYTHING = (
-    "[pull_request, push, workflow_dispatch, merge_group, issue_comment, issues, pull_request_target, pull_request_review, release, repository_dispatch]"
-)
+    ("fork-pr:opened", "untrusted", "read", False),
+    ("dependabot-pr:opened", "dependency-bot", "read", True),
+    ("internal-pr:opened", "internal", "write", True),
+    ("push:default", "trusted", "write", True),
+    ("push:feature", "internal", "write", True),
+    ("push:tag", "trusted", "write", True),
+    ("mirror:7", "vetted", "write", True),
+    ("schedule", "trusted", "write", True),
+    ("dispatch:default", "trusted", "write", True),
+    ("dispatch:branch", "internal", "write", True),
+    ("merge-group", "trusted", "write", True),
+    ("comment:NONE@fork-pr", "trusted", "write", True),
+    ("issues:opened", "trusted", "write", True),
+    ("pr-target:fork", "trusted", "write", True),
+    ("review:NONE@fork-pr", "untrusted", "read", False),
+    ("release", "trusted", "write", True),
+    ("repository-dispatch", "trusted", "write", True),
+    ("workflow-run:fork-pr", "trusted", "write", True),
+]
+EVERYTHING = "[pull_request, push, workflow_dispatch, merge_group, issue_comment, issues, pull_request_target, pull_request_review, release, repository_dispatch]"
 
 
 @pytest.mark.parametrize(("event", "code", "token", "secrets"), TABLE)
@@ -218,10 +250,13 @@ def test_code_token_and_secrets_of_every_event(audit_texts, event, code, token, 
 @pytest.mark.parametrize(
     ("declared", "token"),
     [
-        ("", {"default": "write"}), ("permissions: {}\n", {}), ("permissions: read-all\n", {"all": "read"}), ("permissions: write-all\n", {"all": "write"}),
+        ("", {"default": "write"}),
+        ("permissions: {}\n", {}),
+        ("permissions: read-all\n", {"all": "read"}),
+        ("permissions: write-all\n", {"all": "write"}),
         ("permissions: {contents: read, issues: none}\n", {"contents": "read"}),
     ],
-)  # fmt: skip
+)
 def test_declared_permissions(audit_texts, declared, token):
     assert audit_texts(f"on: push\n{declared}jobs:\n" + job("a")).cell("a", "push:default").token == token
 
@@ -232,34 +267,139 @@ CHECKOUT = "    runs-on: ubuntu-latest\n    steps:\n"
 @pytest.mark.parametrize(
     ("on", "step", "event", "code"),
     [
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {ref: '${{ github.event.pull_request.head.sha }}'}}", "pr-target:fork", "untrusted"),
-        ("pull_request_target", "{uses: Actions/Checkout@v4, with: {ref: 'refs/pull/${{ github.event.number }}/merge'}}", "pr-target:fork", "untrusted"),
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {repository: '${{ github.event.pull_request.head.repo.full_name }}'}}", "pr-target:fork", "untrusted"),
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {repository: '${{ github.event.pull_request.head.repo.full_name }}'}}", "pr-target:internal", "trusted"),
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {ref: '${{ github.head_ref }}'}}", "pr-target:fork", "untrusted"),
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {ref: '${{ github.base_ref }}'}}", "pr-target:fork", "trusted"),
-        ("pull_request_target", "{uses: actions/checkout@v4, with: {ref: '${{ github.sha }}'}}", "pr-target:fork", "trusted"),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.event.pull_request.head.sha }}'}}",
+            "pr-target:fork",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: Actions/Checkout@v4, with: {ref: 'refs/pull/${{ github.event.number }}/merge'}}",
+            "pr-target:fork",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {repository: '${{ github.event.pull_request.head.repo.full_name }}'}}",
+            "pr-target:fork",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {repository: '${{ github.event.pull_request.head.repo.full_name }}'}}",
+            "pr-target:internal",
+            "trusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.head_ref }}'}}",
+            "pr-target:fork",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.base_ref }}'}}",
+            "pr-target:fork",
+            "trusted",
+        ),
+        (
+            "pull_request_target",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.sha }}'}}",
+            "pr-target:fork",
+            "trusted",
+        ),
         ("pull_request_target", "{uses: actions/checkout@v4}", "pr-target:fork", "trusted"),
-        ("issue_comment", "{run: 'gh pr checkout ${{ github.event.issue.number }}'}", "comment:NONE@fork-pr", "untrusted"),
+        (
+            "issue_comment",
+            "{run: 'gh pr checkout ${{ github.event.issue.number }}'}",
+            "comment:NONE@fork-pr",
+            "untrusted",
+        ),
         ("issue_comment", "{run: 'gh pr checkout 7'}", "comment:NONE@internal-pr", "internal"),
         ("issue_comment", "{run: 'git fetch origin pull/$PR/head'}", "comment:NONE@fork-pr", "untrusted"),
         ("issue_comment", "{run: '# gh pr checkout 7'}", "comment:NONE@fork-pr", "trusted"),
         ("issue_comment", "{run: 'git fetch origin main'}", "comment:NONE@fork-pr", "trusted"),
-        ("issue_comment", "{uses: actions/checkout@v4, with: {ref: '${{ steps.sha.outputs.sha }}'}}", "comment:MEMBER@fork-pr", "untrusted"),
-        ("pull_request_target", "{run: 'git checkout $SHA', env: {SHA: '${{ github.event.pull_request.head.sha }}'}}", "pr-target:fork", "untrusted"),
-        ("pull_request_target", "{run: 'git clone ${{ github.event.pull_request.head.repo.clone_url }}'}", "pr-target:fork", "untrusted"),
+        (
+            "issue_comment",
+            "{uses: actions/checkout@v4, with: {ref: '${{ steps.sha.outputs.sha }}'}}",
+            "comment:MEMBER@fork-pr",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{run: 'git checkout $SHA', env: {SHA: '${{ github.event.pull_request.head.sha }}'}}",
+            "pr-target:fork",
+            "untrusted",
+        ),
+        (
+            "pull_request_target",
+            "{run: 'git clone ${{ github.event.pull_request.head.repo.clone_url }}'}",
+            "pr-target:fork",
+            "untrusted",
+        ),
         ("pull_request_target", "{run: 'echo ${{ github.event.pull_request.head.sha }}'}", "pr-target:fork", "trusted"),
-        ("{workflow_run: {workflows: [x]}}", "{uses: actions/checkout@v4, with: {ref: '${{ github.event.workflow_run.head_sha }}'}}", "workflow-run:fork-pr", "untrusted"),
-        ("{workflow_run: {workflows: [x]}}", "{uses: actions/checkout@v4, with: {ref: '${{ github.event.workflow_run.head_sha }}'}}", "workflow-run:push-default", "trusted"),
-        ("{workflow_run: {workflows: [x]}}", "{run: 'gh run download ${{ github.event.workflow_run.id }}'}", "workflow-run:fork-pr", "untrusted"),
-        ("{workflow_dispatch: {inputs: {sha: {type: string}}}}", "{uses: actions/checkout@v4, with: {ref: '${{ inputs.sha || github.sha }}'}}", "dispatch:default", "vetted"),
-        ("{workflow_dispatch: {inputs: {pr: {type: string}}}}", "{uses: actions/checkout@v4, with: {ref: 'refs/pull/${{ inputs.pr }}/head'}}", "dispatch:default", "untrusted"),
-        ("{workflow_dispatch: {inputs: {ref: {type: choice, options: [main, next]}}}}", "{uses: actions/checkout@v4, with: {ref: '${{ inputs.ref }}'}}", "dispatch:default", "trusted"),
-        ("push", "{uses: actions/checkout@v4, with: {ref: 'refs/pull/${{ github.event.number }}/merge'}}", "push:default", "trusted"),
+        (
+            "{workflow_run: {workflows: [x]}}",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.event.workflow_run.head_sha }}'}}",
+            "workflow-run:fork-pr",
+            "untrusted",
+        ),
+        (
+            "{workflow_run: {workflows: [x]}}",
+            "{uses: actions/checkout@v4, with: {ref: '${{ github.event.workflow_run.head_sha }}'}}",
+            "workflow-run:push-default",
+            "trusted",
+        ),
+        (
+            "{workflow_run: {workflows: [x]}}",
+            "{run: 'gh run download ${{ github.event.workflow_run.id }}'}",
+            "workflow-run:fork-pr",
+            "untrusted",
+        ),
+        (
+            "{workflow_dispatch: {inputs: {sha: {type: string}}}}",
+            "{uses: actions/checkout@v4, with: {ref: '${{ inputs.sha || github.sha }}'}}",
+            "dispatch:default",
+            "vetted",
+        ),
+        (
+            "{workflow_dispatch: {inputs: {pr: {type: string}}}}",
+            "{uses: actions/checkout@v4, with: {ref: 'refs/pull/${{ inputs.pr }}/head'}}",
+            "dispatch:default",
+            "untrusted",
+        ),
+        (
+            "{workflow_dispatch: {inputs: {ref: {type: choice, options: [main, next]}}}}",
+            "{uses: actions/checkout@v4, with: {ref: '${{ inputs.ref }}'}}",
+            "dispatch:default",
+            "trusted",
+        ),
+        (
+            "push",
+            "{uses: actions/checkout@v4, with: {ref: 'refs/pull/${{ github.event.number }}/merge'}}",
+            "push:default",
+            "trusted",
+        ),
         ("push", "{uses: actions/checkout@v4, with: {repository: other/tools, ref: v1}}", "push:default", "trusted"),
-        ("[push, issue_comment]", "{if: github.event_name == 'issue_comment', run: gh pr checkout 7}", "push:default", "trusted"),
-        ("[push, issue_comment]", "{if: github.event_name == 'issue_comment', run: gh pr checkout 7}", "comment:NONE@fork-pr", "untrusted"),
-        ("issue_comment", "{if: github.event.comment.author_association == 'OWNER', run: gh pr checkout 7}", "comment:NONE@fork-pr", "untrusted"),
+        (
+            "[push, issue_comment]",
+            "{if: github.event_name == 'issue_comment', run: gh pr checkout 7}",
+            "push:default",
+            "trusted",
+        ),
+        (
+            "[push, issue_comment]",
+            "{if: github.event_name == 'issue_comment', run: gh pr checkout 7}",
+            "comment:NONE@fork-pr",
+            "untrusted",
+        ),
+        (
+            "issue_comment",
+            "{if: github.event.comment.author_association == 'OWNER', run: gh pr checkout 7}",
+            "comment:NONE@fork-pr",
+            "untrusted",
+        ),
     ],
 )
 def test_whose_code_a_step_fetches(audit_texts, on, step, event, code):
@@ -281,7 +421,10 @@ def test_an_action_that_uses_itself_ends(audit_texts):
     assert found.state("a", "push:default") == "runs"
 
 
-@pytest.mark.parametrize(("mode", "saves"), [("", False), ("cache-mode: read", False), ("cache-mode: write", True), ("cache-mode: write-only", True)])
+@pytest.mark.parametrize(
+    ("mode", "saves"),
+    [("", False), ("cache-mode: read", False), ("cache-mode: write", True), ("cache-mode: write-only", True)],
+)
 def test_low_trust_events_save_no_cache_unless_the_file_says_so(audit_texts, mode, saves):
     found = audit_texts(f"on: [pull_request_target, push]\n{mode}\njobs:\n" + job("a"))
     assert found.cell("a", "pr-target:fork").saves_cache is saves
@@ -305,12 +448,17 @@ def test_low_trust_events_save_no_cache_unless_the_file_says_so(audit_texts, mod
     ],
 )
 def test_concurrency_groups_that_outsiders_share(audit_texts, group, meets):
-    text = f"on: [pull_request, push]\npermissions: {{}}\nconcurrency:\n  group: {group}\n  cancel-in-progress: true\njobs:\n" + job("a")
+    text = (
+        f"on: [pull_request, push]\npermissions: {{}}\nconcurrency:\n  group: {group}\n  cancel-in-progress: true\njobs:\n"
+        + job("a")
+    )
     assert ("shared-concurrency" in audit_texts(text).rules()) is meets
 
 
 def test_groups_meet_across_files_and_levels(audit_texts):
-    trusted = "on: schedule\npermissions: {}\nconcurrency: gpu\njobs:\n" + job("night", "if: github.repository == 'owner/name'")
+    trusted = "on: schedule\npermissions: {}\nconcurrency: gpu\njobs:\n" + job(
+        "night", "if: github.repository == 'owner/name'"
+    )
     outside = workflow(job("a", "concurrency: {group: GPU}"), on="pull_request")
     found = audit_texts(trusted, outside)
     assert found.events("shared-concurrency") >= {"fork-pr:opened"}
@@ -319,7 +467,9 @@ def test_groups_meet_across_files_and_levels(audit_texts):
 
 
 def test_an_invalid_file_runs_nothing_and_the_others_are_audited(audit_texts):
-    found = audit_texts(workflow(job("a", "if: env.X"), on="pull_request"), workflow(job("b", runs_on="gpu"), on="pull_request"))
+    found = audit_texts(
+        workflow(job("a", "if: env.X"), on="pull_request"), workflow(job("b", runs_on="gpu"), on="pull_request")
+    )
     assert found.state("a", "fork-pr:opened") == "invalid"
     assert found.rules() >= {"invalid-workflow", "untrusted-on-self-hosted"}
 
@@ -327,3 +477,19 @@ def test_an_invalid_file_runs_nothing_and_the_others_are_audited(audit_texts):
 def test_the_repository_guard_needs_the_real_name(audit_texts):
     text = workflow(job("a", "if: github.repository == 'other/name'", runs_on="gpu"), on="pull_request")
     assert audit_texts(text).state("a", "fork-pr:opened") == "skipped"
+
+
+def test_what_needs_a_reviewed_job_waits_with_it(audit_texts):
+    text = workflow(
+        job("ask", "environment: reviewed")
+        + job("gpu", "needs: ask", runs_on="gpu")
+        + job("past", "needs: ask", "if: always()", runs_on="gpu"),
+        on="pull_request",
+    )
+    found = audit_texts(
+        text, policy=Policy(reviewed_environments=frozenset({"reviewed"}), dependabot_on_self_hosted=True)
+    )
+    assert found.state("gpu", "fork-pr:opened") == "waits"
+    assert found.cell("gpu", "fork-pr:opened").code.value == "approved"
+    assert found.state("past", "fork-pr:opened") == "runs"
+    assert {one.job for one in found.result.findings if one.rule == "untrusted-on-self-hosted"} == {"past"}

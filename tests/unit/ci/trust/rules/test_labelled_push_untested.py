@@ -11,7 +11,9 @@ pytestmark = pytest.mark.cpu
 
 def test_labelled_push_untested_fires(audit_case):
     found = audit_case("labelled-push-untested", "fires")
-    assert [(one.job, one.event, one.severity) for one in found] == [("gpu", "internal-pr:labeled=run-gpu", Severity.WARN)]
+    assert [(one.job, one.event, one.severity) for one in found] == [
+        ("gpu", "internal-pr:labeled=run-gpu", Severity.WARN)
+    ]
     assert all(one.fix for one in found)
 
 
