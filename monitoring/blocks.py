@@ -192,10 +192,27 @@ def _strings(reader: Reader, rows: int, *, name: str, binary: bool) -> list[Any]
     if rows > reader.left:  # every string has at least its length byte
         raise BlockError(f"a block ends early: column {name} needs {rows} strings, {reader.left} bytes are left")
     what = f"column {name}"
-    values = []
+    view, end, at = reader.view, len(reader.view), reader.at
+    values: list[Any] = []
+    texts: dict[bytes, str] = {}  # run ids, sites and dtypes come again and again
     for _ in range(rows):
-        size = reader.varint(what)
-        values.append(_text(bytes(reader.take(size, what)), binary=binary))
+        # The common case by hand: this loop runs several times for each row of a run.
+        if at < end and (size := view[at]) < 0x80:
+            at += 1
+        else:
+            reader.at = at
+            size = reader.varint(what)
+            at = reader.at
+        stop = at + size
+        if stop > end:
+            raise BlockError(f"a block ends early: {what} needs {size} bytes at offset {at}, {end - at} are left")
+        raw = bytes(view[at:stop])
+        at = stop
+        if binary:
+            values.append(raw)
+        else:
+            values.append(texts.get(raw) or texts.setdefault(raw, raw.decode("utf-8", "surrogateescape")))
+    reader.at = at
     return values
 
 

@@ -42,7 +42,7 @@ def read(
         missing = tuple(find_missing(records, index, sites=chosen, layers=wanted_layers))
         if missing and not allow_incomplete:
             raise incomplete(run_id, missing, opened.url)
-        rows = opened.read_rows(run_id, sites=chosen, layers=wanted_layers, requests=requests)
+        rows = opened.read_rows(run_id, sites=chosen, layers=wanted_layers, requests=requests, index=index)
         return Internals(
             run_id=run_id, records=records, rows=order_rows(tuple(rows)), missing=missing,
             store=store if isinstance(store, (str, os.PathLike)) else opened.url,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from monitoring.blocks import Block, BlockError, decode_blocks, encode_block
@@ -116,7 +117,20 @@ class CaptureRow:
     @property
     def key(self) -> tuple[Any, ...]:
         """Identity of the record: two rows with one key are one record sent twice."""
-        return tuple(getattr(self, name) for name in SORTING_KEY)
+        key: tuple[Any, ...] = _KEY(self)
+        return key
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> CaptureRow:
+        """Make a row of column values, the others at their defaults; a run has hundreds of thousands of rows.
+
+        Three times faster than the constructor, which sets a frozen instance attribute by attribute.
+        """
+        row = object.__new__(cls)
+        row.__dict__.update(_DEFAULTS)
+        row.__dict__.update(values)
+        row.__dict__["shape"] = tuple(values["shape"])
+        return row
 
     def check(self) -> None:
         """Raise `BlockError` unless dtype, shape and bytes agree."""
@@ -183,9 +197,7 @@ def decode_rows(data: bytes | bytearray | memoryview) -> Iterator[CaptureRow]:
     for block in decode_blocks(data):
         _check_columns(block, COLUMNS, needed=_NEEDED, what="captures")
         for values in zip(*block.columns, strict=True):
-            row = CaptureRow(
-                **{**dict(zip(block.names, values, strict=True)), "shape": tuple(_get(block, values, "shape"))}
-            )
+            row = CaptureRow.of(dict(zip(block.names, values, strict=True)))
             row.check()
             yield row
 
@@ -243,6 +255,8 @@ def latest_runs(records: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
     return tuple(sorted(newest.values(), key=lambda one: (started[one.run_id], one.run_id, one.shard_rank)))
 
 
+_KEY = attrgetter(*SORTING_KEY)
+_DEFAULTS = {item.name: item.default for item in fields(CaptureRow) if item.default is not MISSING}
 _NEEDED = {item.name for item in fields(CaptureRow) if item.default is MISSING}
 
 
@@ -267,10 +281,6 @@ def _check_columns(block: Block, layout: tuple[tuple[str, str], ...], *, needed:
         raise BlockError(
             f"a block of {what} has the columns ({found}), expected {', '.join(f'{n} {k}' for n, k in layout)}"
         )
-
-
-def _get(block: Block, values: tuple[Any, ...], name: str) -> Any:
-    return values[block.names.index(name)]
 
 
 def _names(layout: tuple[tuple[str, str], ...]) -> tuple[str, ...]:

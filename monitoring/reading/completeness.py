@@ -98,7 +98,7 @@ def _missing_sites(record: RunRecord, rows: Sequence[CaptureRow], wanted: Sequen
         elif lost:
             lines.append(f"shard {record.shard_rank}: {place} lacks {what}")
     if wanted and not rows:
-        lines.append(f"shard {record.shard_rank}: no rows at all")
+        lines.append(f"shard {record.shard_rank}: no rows at all: no forward pass was captured")
     return lines
 
 

@@ -53,8 +53,12 @@ class Store(Protocol):
         sites: Collection[str] | None = None,
         layers: Collection[int] | None = None,
         requests: Collection[str] | None = None,
+        index: Sequence[CaptureRow] | None = None,
     ) -> Iterator[CaptureRow]:
-        """Give the rows of one run, each record once, in no promised order; None means all."""
+        """Give the rows of one run, each record once, in no promised order; None means all.
+
+        `index` is the run's index, if the caller has it already.
+        """
 
     def query(self, sql: str) -> Frame:
         """Run one SELECT; `{captures}` and `{runs}` stand for the store's tables."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from monitoring.errors import RunNotFound, StoreError
@@ -64,6 +64,7 @@ class MemoryStore:
         sites: Collection[str] | None = None,
         layers: Collection[int] | None = None,
         requests: Collection[str] | None = None,
+        index: Sequence[CaptureRow] | None = None,  # noqa: ARG002 - memory needs none
     ) -> Iterator[CaptureRow]:
         """Decode the blocks held now and give the rows asked for, each record once."""
         with self._lock:

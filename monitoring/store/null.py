@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from monitoring.errors import RunNotFound, StoreError
 from monitoring.rows import CaptureRow, RunRecord
@@ -49,6 +49,7 @@ class NullStore:
         sites: Collection[str] | None = None,  # noqa: ARG002 - the contract's
         layers: Collection[int] | None = None,  # noqa: ARG002 - the contract's
         requests: Collection[str] | None = None,  # noqa: ARG002 - the contract's
+        index: Sequence[CaptureRow] | None = None,  # noqa: ARG002 - the contract's
     ) -> Iterator[CaptureRow]:
         """Refuse: what was written here is gone."""
         raise RunNotFound(f"null: keeps nothing, so it holds no run {run_id!r}", hint="capture into a folder instead")

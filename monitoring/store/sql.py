@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from monitoring.blocks import Block, BlockError, decode_blocks
+from monitoring.blocks import Block, decode_blocks
 from monitoring.errors import RunNotFound, SchemaError, StoreError
 from monitoring.rows import (
     COLUMNS,
@@ -135,10 +135,11 @@ class SqlStore:
         sites: Collection[str] | None = None,
         layers: Collection[int] | None = None,
         requests: Collection[str] | None = None,
+        index: Sequence[CaptureRow] | None = None,
     ) -> Iterator[CaptureRow]:
         """Give the rows asked for, each record once, fetched in pieces of bounded size."""
         wanted = [
-            row for row in self.read_index(run_id)
+            row for row in (self.read_index(run_id) if index is None else index)
             if (sites is None or row.site in sites)
             and (layers is None or row.layer in layers)
             and (requests is None or row.request_id in requests)
@@ -257,11 +258,7 @@ def plan_pieces(rows: Iterable[CaptureRow]) -> Iterator[list[CaptureRow]]:
 def _bare_rows(blocks: Iterable[Block]) -> Iterator[CaptureRow]:
     for block in blocks:
         for values in zip(*block.columns, strict=True):
-            row = dict(zip(block.names, values, strict=True))
-            try:
-                yield CaptureRow(**{**row, "shape": tuple(row["shape"]), "data": b""})
-            except (KeyError, TypeError) as error:
-                raise BlockError(f"the index of a run has the columns {', '.join(block.names)}") from error
+            yield CaptureRow.of(dict(zip((*block.names, "data"), (*values, b""), strict=True)))
 
 
 def _frame(blocks: Sequence[Block]) -> Frame:

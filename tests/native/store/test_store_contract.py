@@ -225,3 +225,19 @@ def test_large_rows_come_back(sql_store: Store, make_rows: MakeRows) -> None:
     wanted = rows[50]
     found = list(sql_store.read_rows("r", requests=[wanted.request_id], layers=[wanted.layer]))
     assert wanted in found
+
+
+def test_an_index_that_the_caller_has_is_not_read_again(
+    sql_store: Store, make_rows: MakeRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql_store.write_block(encode_rows(make_rows(9)))
+    index = sql_store.read_index("r")
+    monkeypatch.setattr(type(sql_store), "read_index", lambda *_: pytest.fail("the index was read twice"))
+    assert by_seq(sql_store.read_rows("r", index=index)) == make_rows(9)
+
+
+def test_rows_that_vanish_while_they_are_read_are_noticed(sql_store: Store, make_rows: MakeRows) -> None:
+    sql_store.write_block(encode_rows(make_rows(9)))
+    index = sql_store.read_index("r")
+    with pytest.raises(StoreError, match=r"1 row\(s\) of run 'r' vanished"):
+        list(sql_store.read_rows("r", index=[*index, replace(index[0], seq=77)]))
