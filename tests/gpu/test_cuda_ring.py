@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from ci.stages.guards import require_cuda
 from monitoring.errors import CaptureError
 from monitoring.native import load_native

@@ -95,9 +95,11 @@ std::uint64_t DevicePayload::write(std::uint64_t offset, const Slice& slice, std
 }
 
 bool DevicePayload::ready(std::uint64_t ticket) {
+  if (ticket == 0) return true;  // nothing to copy
+  const DeviceGuard guard(device_);
   const std::lock_guard lock(mutex_);
   const auto found = under_way_.find(ticket);
-  if (found == under_way_.end()) return true;  // asked before, or nothing to copy
+  if (found == under_way_.end()) return true;  // asked before
   const cudaError_t state = cudaEventQuery(found->second);
   if (state == cudaErrorNotReady) {
     LOCKGATE_CUDA_NOTHROW(cudaGetLastError());

@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.native_backend, pytest.mark.ring_native, pytest.mark.c
 
 TABLE = (
     "CREATE TABLE {name} (run_id String, model_id String, request_id String, site String, layer Int16, "
-    "shard_rank UInt16, step UInt64, seq UInt64, call UInt16, token_start UInt32, token_end UInt32, "
-    "dtype String, shape Array(UInt32), data String, inserted_at UInt64) ENGINE = MergeTree ORDER BY seq SETTINGS index_granularity = 32"
+    "shard_rank UInt16, step UInt64, seq UInt64, call UInt16, token_start UInt32, token_end UInt32, dtype String, "
+    "shape Array(UInt32), data String, inserted_at UInt64) "
+    "ENGINE = MergeTree ORDER BY seq SETTINGS index_granularity = 32"
 )
 
 

@@ -25,5 +25,5 @@ def test_features_name_what_was_built(native):
     assert bool(features["cuda_archs"]) == (features["mode"] == "cuda")
     assert features["abi"] == native.ABI
     native.check_hook_table(features["hook_table_version"], features["hook_table_digest"])
-    with pytest.raises(ImportError, match="was built for hook table .* build it again: invoke build-native"):
+    with pytest.raises(ImportError, match=r"was built for hook table .* build it again: invoke build-native"):
         native.check_hook_table(features["hook_table_version"] + 1, "other")
