@@ -94,7 +94,9 @@ def record(tmp_path: Path) -> Callable[..., Recorded]:
         git(root, "add", "-A")
         git(root, "commit", "-q", "-m", "first")
         folder = root / ".lockgate" / "record"
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("LOCKGATE", "COVERAGE", "PYTEST"))}
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith(("LOCKGATE", "COVERAGE", "PYTEST"))
+        }
         for extra in runs:
             done = subprocess.run(
                 [sys.executable, "-m", "pytest", "-p", "ci.manifest.plugin", "-q", *arguments],

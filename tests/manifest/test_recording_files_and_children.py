@@ -47,7 +47,9 @@ def test_files_are_dependencies_of_who_opened_listed_or_looked_for_them(record: 
     assert "src" in done.atoms("::test_lists").listed
     assert "src" in done.atoms("::test_globs").listed
     assert "src/absent.cfg" in done.atoms("::test_asks").probed
-    assert {"config.ini", "src/plugin_of_mine.py", "src/plugin_of_mine/__init__.py"} <= done.atoms("::test_in_vain").probed
+    assert {"config.ini", "src/plugin_of_mine.py", "src/plugin_of_mine/__init__.py"} <= done.atoms(
+        "::test_in_vain"
+    ).probed
     assert "src/loader.py" in done.atoms("::test_source").opened
     assert done.atoms("::test_none").opened == {"src/import.txt"}, "read while its module was imported"
     assert not done.atoms("::test_none").listed, "pytest's own walk is no dependency"
@@ -88,7 +90,9 @@ def test_what_a_test_wrote_itself_is_no_input_but_other_untracked_files_are(reco
     assert done.atoms("::test_git").opaque == ("reads-git",)
 
 
-@pytest.mark.parametrize("how", ["subprocess", "fork", "fork-exit", "spawn", "forkserver", "pool", "sigterm", "exec", "nested"])
+@pytest.mark.parametrize(
+    "how", ["subprocess", "fork", "fork-exit", "spawn", "forkserver", "pool", "sigterm", "exec", "nested"]
+)
 def test_children_report_to_the_test_that_started_them(record: Record, how: str) -> None:
     bodies = {
         "subprocess": "    subprocess.run([sys.executable, '-c', 'import lib; lib.work(1)'], check=True)\n",
@@ -118,7 +122,7 @@ def test_children_report_to_the_test_that_started_them(record: Record, how: str)
             "        os.execv(sys.executable, [sys.executable, '-c', 'import lib; lib.work(1)'])\n    os.waitpid(pid, 0)\n"
         ),
         "nested": (
-            "    code = 'import subprocess, sys; subprocess.run([sys.executable, \"-c\", \"import lib; lib.work(1)\"], check=True)'\n"
+            '    code = \'import subprocess, sys; subprocess.run([sys.executable, "-c", "import lib; lib.work(1)"], check=True)\'\n'
             "    subprocess.run([sys.executable, '-c', code], check=True)\n"
         ),
     }
@@ -149,13 +153,18 @@ def test_children_report_to_the_test_that_started_them(record: Record, how: str)
         ("reader", "subprocess.run(['git', 'status'], capture_output=True)", "child-not-python: git"),
     ],
 )
-def test_a_child_that_cannot_be_followed_makes_its_test_opaque(record: Record, name: str, body: str, reason: str) -> None:
+def test_a_child_that_cannot_be_followed_makes_its_test_opaque(
+    record: Record, name: str, body: str, reason: str
+) -> None:
     done = record({
         "tests/test_child.py": (
             f"import os, subprocess, sys\ndef test_child():\n    {body}\ndef test_quiet():\n    pass\n"
         ),
     })  # fmt: skip
-    assert any(word.startswith(reason) for word in done.atoms("::test_child").opaque), (name, done.atoms("::test_child"))
+    assert any(word.startswith(reason) for word in done.atoms("::test_child").opaque), (
+        name,
+        done.atoms("::test_child"),
+    )
     assert done.atoms("::test_quiet").opaque == ()
 
 

@@ -33,7 +33,9 @@ def make_manifest(**values: Any) -> Manifest:
     """Give a small manifest with one of everything."""
     files = {
         "src/a.py": SourceFile(path="src/a.py", blob="1" * 40, kind=Kind.PYTHON, blocks={"<module>": "m", "f": "x"}),
-        "tests/test_a.py": SourceFile(path="tests/test_a.py", blob="2" * 40, kind=Kind.PYTHON, blocks={"<module>": "n"}),
+        "tests/test_a.py": SourceFile(
+            path="tests/test_a.py", blob="2" * 40, kind=Kind.PYTHON, blocks={"<module>": "n"}
+        ),
         "data.txt": SourceFile(path="data.txt", blob="3" * 40),
     }
     tests = (

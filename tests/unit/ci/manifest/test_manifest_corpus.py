@@ -152,7 +152,9 @@ def test_another_ones_manifest_is_refused_by_name(name: str, manifest: Manifest,
     assert found == "." or found in finding.found
 
 
-def test_all_problems_are_listed_at_once(build: Callable[..., Manifest], header: Any, now: float, tmp_path: Path) -> None:
+def test_all_problems_are_listed_at_once(
+    build: Callable[..., Manifest], header: Any, now: float, tmp_path: Path
+) -> None:
     bad = build(header=header(stage="other", ranks=3, started=now + 9e6))
     write_manifest(bad, tmp_path / "m.sqlite")
     found = read_manifest(tmp_path / "m.sqlite", Expectations(now=now, stage="cpu_gate", ranks=2))
@@ -196,7 +198,9 @@ LAZY: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("name", list(LAZY))
-def test_a_sealed_lie_inside_a_value_is_one_clear_error(name: str, manifest: Manifest, now: float, tmp_path: Path) -> None:
+def test_a_sealed_lie_inside_a_value_is_one_clear_error(
+    name: str, manifest: Manifest, now: float, tmp_path: Path
+) -> None:
     path = tmp_path / "m.sqlite"
     write_manifest(manifest, path)
     LAZY[name](path)
@@ -235,7 +239,9 @@ def synthetic(base: Manifest, *, tests: int, files: int) -> Manifest:
     paths = [f"src/p{number % 50}/m{number}.py" for number in range(files)]
     span = max(1, tests // 40)
     executed = {
-        path: {f"f{place}": ((1 << span) - 1) << ((number * 20 + place) * 7 % max(1, tests - span)) for place in range(20)}
+        path: {
+            f"f{place}": ((1 << span) - 1) << ((number * 20 + place) * 7 % max(1, tests - span)) for place in range(20)
+        }
         for number, path in enumerate(paths)
     }
     return replace(

@@ -72,7 +72,9 @@ def test_closures_are_transitive_and_minimal(edges: dict[int, set[int]]) -> None
 
 def shared(order: tuple[int, ...], **contexts: set[int]) -> SharedRun:
     """Make a run of tests t0, t1, ... with the blocks that each executed in it."""
-    return SharedRun(order=order, contexts={f"test:{name}": Context(blocks=blocks) for name, blocks in contexts.items()})
+    return SharedRun(
+        order=order, contexts={f"test:{name}": Context(blocks=blocks) for name, blocks in contexts.items()}
+    )
 
 
 def test_in_a_shared_process_earlier_code_counts_for_later_tests() -> None:

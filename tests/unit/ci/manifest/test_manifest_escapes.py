@@ -19,7 +19,9 @@ def plan(head: str, *skipped: str, stage: str = "gpu") -> StoredPlan:
 
 
 def test_a_skipped_failure_is_an_escape_with_its_commit() -> None:
-    report = find_escapes("gpu", {"t1": "failed", "t2": "passed", "t3": "hung"}, [plan("c1", "t1", "t2"), plan("c2", "t2")])
+    report = find_escapes(
+        "gpu", {"t1": "failed", "t2": "passed", "t3": "hung"}, [plan("c1", "t1", "t2"), plan("c2", "t2")]
+    )
     assert [(escape.test, escape.commits) for escape in report.escapes] == [("t1", ("c1",))]
     assert report.skips == 3
     assert report.failures == 2

@@ -55,5 +55,7 @@ def test_listings_depend_on_direct_entries_alone() -> None:
 def test_blob_ids_are_those_of_git(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"some\r\ncontent \xff\n")
-    found = subprocess.run(["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, check=True, capture_output=True)
+    found = subprocess.run(
+        ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, check=True, capture_output=True
+    )
     assert blob_id(path.read_bytes()) == found.stdout.decode().strip()

@@ -17,7 +17,12 @@ from ci.manifest.store import write_manifest
 pytestmark = pytest.mark.cpu
 
 ALLOWED = {"LOCKGATE_PUBLISH": "1"}
-HOSTED = {**ALLOWED, "GITHUB_ACTIONS": "true", "RUNNER_ENVIRONMENT": "github-hosted", "GITHUB_EVENT_NAME": "workflow_run"}
+HOSTED = {
+    **ALLOWED,
+    "GITHUB_ACTIONS": "true",
+    "RUNNER_ENVIRONMENT": "github-hosted",
+    "GITHUB_EVENT_NAME": "workflow_run",
+}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,9 @@ def test_an_older_run_does_not_replace_a_newer_one(
     kept = publish(tmp_path / "new.sqlite", tmp_path / "store", environ=HOSTED, now=now)
     with pytest.raises(ManifestError, match="newer run"):
         publish(tmp_path / "old.sqlite", tmp_path / "store", environ=HOSTED, now=now)
-    assert restore(tmp_path / "store", stage="cpu_gate", profile="", out=tmp_path / "o").content_hash == kept.content_hash
+    assert (
+        restore(tmp_path / "store", stage="cpu_gate", profile="", out=tmp_path / "o").content_hash == kept.content_hash
+    )
 
 
 @pytest.mark.parametrize("profile", ["../../etc", "a/b", ".hidden", "a b"])

@@ -33,7 +33,9 @@ def test_imports_belong_to_the_function_that_holds_them() -> None:
 
 
 def test_imports_for_type_checkers_never_run() -> None:
-    text = "import typing\nif typing.TYPE_CHECKING:\n    import a\nelse:\n    import b\nif TYPE_CHECKING:\n    import c\n"
+    text = (
+        "import typing\nif typing.TYPE_CHECKING:\n    import a\nelse:\n    import b\nif TYPE_CHECKING:\n    import c\n"
+    )
     assert [item[1] for item in imports(text)] == ["typing", "b"]
     assert imports("not python (") == []
 
