@@ -8,7 +8,7 @@ use is left out with a note as long as enough others are free.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ci.devices.model import GIB, Device, Inventory
 from ci.devices.probe import LIBRARY_NOT_FOUND
@@ -32,13 +32,12 @@ class Judgement:
     devices: tuple[Device, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    set_aside: tuple[Problem, ...] = field(default=())
 
 
 def check_devices(requirement: Requirement, inventory: Inventory, *, held: frozenset[str] = frozenset()) -> Judgement:
     """Judge an inventory; `held` are devices that another run of ours has locked, which is no fault of theirs.
 
-    All problems are listed. Devices set aside are busy ones that are not needed.
+    All problems are listed. Busy devices that are not needed are left out with a note.
     """
     if inventory.fault is not None:
         return Judgement(problems=tuple(check_nvml(inventory)))
@@ -61,7 +60,7 @@ def check_devices(requirement: Requirement, inventory: Inventory, *, held: froze
         problems += check_count(requirement, inventory, fit)
         return Judgement(devices=tuple(fit), problems=tuple(problems), notes=tuple(notes))
     notes += [f"{problem.message}; left out, {len(fit)} other device(s) are free" for problem in busy]
-    return Judgement(devices=tuple(fit), problems=tuple(problems), notes=tuple(notes), set_aside=tuple(busy))
+    return Judgement(devices=tuple(fit), problems=tuple(problems), notes=tuple(notes))
 
 
 def check_nvml(inventory: Inventory) -> list[Problem]:

@@ -195,10 +195,3 @@ class RunReport:
             return f"simulated:{len(self.devices)}"
         kinds = sorted(f"{device.name}/{device.capability}/{device.driver}" for device in self.devices)
         return "cpu" if not kinds else "cuda:" + ",".join(kinds)
-
-
-def is_green(result: TestResult) -> bool:
-    """Whether one result is green on the stage's own runner: passed, xfailed, or a skip that the row declares."""
-    if result.outcome is Outcome.SKIPPED:
-        return result.declared
-    return result.outcome in (Outcome.PASSED, Outcome.XFAILED)

@@ -114,10 +114,10 @@ def hold_free(uuids: Iterable[str], *, environ: Mapping[str, str]) -> Iterator[d
         yield read_held(taken, environ=environ) if taken else {}
 
 
-def held_environment(environ: Mapping[str, str], held: HeldDevices) -> dict[str, str]:
-    """Give the environment in which a run within this run counts these devices as locked for it."""
+def name_held(environ: Mapping[str, str], uuids: Iterable[str]) -> str:
+    """Give the value of `LOCKGATE_HELD_DEVICES` for a process that works on these devices: a run in it need not wait."""
     above = filter(None, environ.get(HELD_VARIABLE, "").split(","))
-    return {**environ, HELD_VARIABLE: ",".join(dict.fromkeys([*above, *held.uuids]))}
+    return ",".join(dict.fromkeys([*above, *uuids]))
 
 
 def read_held(uuids: Iterable[str], *, environ: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ci.errors import InfrastructureError
-from ci.running.locks import FOLDER_VARIABLE, HELD_VARIABLE, held_environment, hold_free, read_held, try_lock
+from ci.running.locks import FOLDER_VARIABLE, HELD_VARIABLE, hold_free, name_held, read_held, try_lock
 
 pytestmark = pytest.mark.cpu
 
@@ -93,12 +93,12 @@ def test_a_child_that_inherits_nothing_keeps_nothing(environ: dict[str, str]) ->
 
 def test_a_run_within_a_run_does_not_wait_for_the_one_around_it(environ: dict[str, str]) -> None:
     with try_lock(["GPU-a"], environ=environ) as held:
-        inner = held_environment(environ, held)
+        inner = environ | {HELD_VARIABLE: name_held(environ, held.uuids)}
         assert inner[HELD_VARIABLE] == "GPU-a"
         assert read_held(["GPU-a"], environ=inner) == {}
         with try_lock(["GPU-a", "GPU-b"], environ=inner) as within:
             assert within.uuids == ("GPU-b",)
-            assert held_environment(inner, within)[HELD_VARIABLE] == "GPU-a,GPU-b"
+            assert name_held(inner, within.uuids) == "GPU-a,GPU-b"
 
 
 def test_a_folder_that_cannot_be_made_is_an_infrastructure_error(tmp_path: Path) -> None:
