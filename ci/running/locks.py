@@ -115,7 +115,7 @@ def hold_free(uuids: Iterable[str], *, environ: Mapping[str, str]) -> Iterator[d
 
 
 def name_held(environ: Mapping[str, str], uuids: Iterable[str]) -> str:
-    """Give the value of `LOCKGATE_HELD_DEVICES` for a process that works on these devices: a run in it need not wait."""
+    """Give `LOCKGATE_HELD_DEVICES` for a process that works on these devices: a run in it need not wait for them."""
     above = filter(None, environ.get(HELD_VARIABLE, "").split(","))
     return ",".join(dict.fromkeys([*above, *uuids]))
 
