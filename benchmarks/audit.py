@@ -1,4 +1,4 @@
-"""Time of `lockgate audit` by folder size, beside a plain YAML parse of the same files: `python benchmarks/audit.py DIR...`.
+"""Time of `lockgate audit`, beside the bare YAML parse of the same files: `python benchmarks/audit.py DIR...`.
 
 Prints CPU seconds: reading (YAML, expressions), simulating and judging, and
 as the peer the bare YAML events of the same text. Without arguments it
@@ -7,7 +7,7 @@ audits this repository's workflows and a synthetic folder of 60 files.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import sys
 import tempfile
 import time
@@ -42,7 +42,7 @@ def measure(folder: Path) -> None:
     """Print one line about a folder."""
     place = find_place(folder)
     reading, found = best(lambda: read_folder(place))
-    judging, result = best(lambda: run_audit(found, REPO, Policy(), today=datetime.date(2026, 1, 1)))
+    judging, result = best(lambda: run_audit(found, REPO, Policy(), today=dt.date(2026, 1, 1)))
     texts = [path.read_text(encoding="utf-8") for path in sorted((place.root / place.folder).glob("*.y*ml"))]
     parsing, _ = best(lambda: [list(YAML(typ="safe", pure=True).parse(text)) for text in texts])
     lines = sum(text.count("\n") for text in texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Result:
         return any(finding.severity is Severity.FAIL for finding in self.findings)
 
 
-def run_audit(folder: Folder, repo: Repo, policy: Policy, *, today: datetime.date) -> Result:
+def run_audit(folder: Folder, repo: Repo, policy: Policy, *, today: dt.date) -> Result:
     """Audit a folder: mentions -> rows -> cells -> rules -> acceptances."""
     rows = build_rows(repo, find_mentions(folder, repo.default_branch))
     cells, groups = simulate(folder, rows, policy)
@@ -45,7 +45,7 @@ def run_audit(folder: Folder, repo: Repo, policy: Policy, *, today: datetime.dat
 
 
 def accept_findings(
-    found: Sequence[Finding], acceptances: Sequence[Acceptance], *, today: datetime.date
+    found: Sequence[Finding], acceptances: Sequence[Acceptance], *, today: dt.date
 ) -> tuple[list[Finding], list[tuple[Finding, Acceptance]]]:
     """Take out what a person accepted; an acceptance past its day, or about nothing, is itself a finding."""
     valid = [one for one in acceptances if one.expires >= today]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import io
 import json
 import sys
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, context: Context) -> int:
     place = find_place(context.path(options.folder) if options.folder else context.root)
     policy, branch = _policy(options, context, place)
     repo = Repo(full_name=_repository(options, context, place, policy), default_branch=branch)
-    today = datetime.datetime.fromtimestamp(context.clock(), tz=datetime.timezone.utc).date()
+    today = dt.datetime.fromtimestamp(context.clock(), tz=dt.timezone.utc).date()
     result = run_audit(read_folder(place), repo, policy, today=today)
     opened = None
     if options.diff:

@@ -5,7 +5,7 @@ All problems are listed before stopping. Keys may be written with `-` or `_`.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import difflib
 import fnmatch
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class Acceptance:
 
     rule: str
     reason: str
-    expires: datetime.date
+    expires: dt.date
     workflow: str = "*"
     job: str = "*"
     event: str = "*"
@@ -254,13 +254,13 @@ def _accepted(key: str, value: Any) -> tuple[Acceptance, ...]:
     return tuple(found)
 
 
-def _day(value: Any) -> datetime.date | None:
-    if isinstance(value, datetime.datetime):
+def _day(value: Any) -> dt.date | None:
+    if isinstance(value, dt.datetime):
         return value.date()
-    if isinstance(value, datetime.date):
+    if isinstance(value, dt.date):
         return value
     try:
-        return datetime.date.fromisoformat(value)
+        return dt.date.fromisoformat(value)
     except (TypeError, ValueError):
         return None
 

@@ -13,7 +13,8 @@ from ci import cli
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
 GUARD = "github.event.pull_request.head.repo.full_name == github.repository && github.actor != 'dependabot[bot]'"
-CLOSED = f"on: pull_request\npermissions: {{}}\njobs:\n  test:\n    if: {GUARD}\n    runs-on: gpu-pool\n    steps: [{{uses: ./tools/run}}]\n"
+JOB = f"    if: {GUARD}\n    runs-on: gpu-pool\n    steps: [{{uses: ./tools/run}}]\n"
+CLOSED = f"on: pull_request\npermissions: {{}}\njobs:\n  test:\n{JOB}"
 OPEN = CLOSED.replace(f"    if: {GUARD}\n", "")
 ACTION = "runs:\n  using: composite\n  steps: [{run: ls, shell: bash}]\n"
 

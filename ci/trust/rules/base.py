@@ -24,10 +24,8 @@ def rule(module_doc: str | None, *, id: str, severity: Severity, check: Callable
     return Rule(id=id, severity=severity, summary=(module_doc or "").strip().partition("\n")[0], check=check)
 
 
-def at_cell(
-    cell: Cell, *, rule: str, severity: Severity, message: str, fix: str, line: int = 0, every_event: bool = False
-) -> Finding:
-    """Make a finding about a cell; `every_event` for what does not depend on the event."""
+def at_cell(cell: Cell, *, rule: str, severity: Severity, message: str, fix: str, line: int = 0) -> Finding:
+    """Make a finding about a cell."""
     here = cell.owner is cell.workflow
     place = line or cell.line
     root = cell.workflow.jobs.get(cell.name.partition(" / ")[0].partition(" (")[0], cell.job)
@@ -36,7 +34,7 @@ def at_cell(
         severity=severity,
         workflow=cell.workflow.path,
         job=cell.name,
-        event=None if every_event else cell.row.id,
+        event=cell.row.id,
         line=place if here else root.line,
         message=message if here else f"{message} [{cell.owner.path}, line {place}]",
         fix=fix,

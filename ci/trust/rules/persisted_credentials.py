@@ -7,6 +7,7 @@ later jobs, can read it there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ci.trust.cells import Audit, Finding
 from ci.trust.rules.base import at_cell, rule
@@ -30,15 +31,15 @@ def check(audit: Audit) -> Iterator[Finding]:
                 continue
             seen.add((view.path, view.step.line))
             where = "" if view.path == cell.owner.path else f" ({view.path}, line {view.step.line})"
-            yield at_cell(
+            found = at_cell(
                 cell,
                 rule=ID,
                 severity=Severity.WARN,
-                every_event=True,
                 message=f"the checkout leaves the token on {', '.join(cell.runner.labels)}{where}",
                 fix="add `persist-credentials: false` under `with:`",
                 line=view.step.line if not where else 0,
             )
+            yield replace(found, event=None)
 
 
 RULE = rule(__doc__, id=ID, severity=Severity.WARN, check=check)

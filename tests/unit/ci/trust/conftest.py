@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ else:
 
 ROOT = Path(__file__).parents[4]
 DATA = ROOT / "tests" / "data" / "trust"
-TODAY = datetime.date(2026, 6, 1)
+TODAY = dt.date(2026, 6, 1)
 REPO = Repo(full_name="owner/name", default_branch="main")
 
 
@@ -95,7 +95,7 @@ def audit_texts() -> Callable[..., Audited]:
         actions: Mapping[str, str] | None = None,
         policy: Policy | None = None,
         repo: Repo = REPO,
-        today: datetime.date = TODAY,
+        today: dt.date = TODAY,
     ) -> Audited:
         named = {f"{number}.yml": text for number, text in enumerate(texts)} | dict(files or {})
         workflows = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,13 @@ def test_anchors_are_followed():
     }
 
 
+NAMES = "abcdef"
+UNFOLDING = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n" for before, name in itertools.pairwise(NAMES)
+)
+"""Six lines that unfold to a quarter of a million values."""
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -53,12 +62,7 @@ def test_anchors_are_followed():
         ("a: \x01\n", 1, "YAML"),
         ("[" * 3000, 1, "nested"),
         ("a: b: c\n", 1, "YAML"),
-        (
-            "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c]\n"
-            "e: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e]\n",
-            6,
-            "following aliases",
-        ),
+        (UNFOLDING, 6, "following aliases"),
     ],
 )
 def test_what_the_service_refuses_is_an_error_with_its_line(text, line, words):

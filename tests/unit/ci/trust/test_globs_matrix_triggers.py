@@ -67,7 +67,8 @@ def test_a_matrix_is_the_product_in_order():
 def test_exclude_and_include_as_the_service_does():
     assert names("{os: [a, b], v: [1, 2], exclude: [{os: a, v: 1}, {os: b}]}") == ["a, 2"]
     found = names(
-        "{fruit: [apple, pear], animal: [cat, dog], include: [{color: green}, {color: pink, animal: cat}, {fruit: banana}]}"
+        "{fruit: [apple, pear], animal: [cat, dog], "
+        "include: [{color: green}, {color: pink, animal: cat}, {fruit: banana}]}"
     )
     assert found == ["apple, cat, pink", "apple, dog, green", "pear, cat, pink", "pear, dog, green", "banana"]
     assert names("{include: [{a: 1}, {a: 2, b: 3}]}") == ["1", "2, 3"]
@@ -185,7 +186,8 @@ def test_a_run_is_caused_by_what_starts_the_named_workflow(audit_texts, filters,
 
 def test_labels_that_files_mention_make_rows(audit_texts):
     found = audit_texts(
-        "on: {pull_request: {types: [labeled]}}\njobs:\n  a:\n    if: github.event.label.name == 'gpu' || contains(fromJSON('[\"x y\", \"z\"]'), github.event.label.name)"
+        "on: {pull_request: {types: [labeled]}}\njobs:\n  a:\n    if: github.event.label.name == 'gpu' || "
+        'contains(fromJSON(\'["x y", "z"]\'), github.event.label.name)'
         "\n    runs-on: u\n    steps: [{run: ls}]\n"
     )
     labels = {row.id.partition("=")[2] for row in found.result.audit.rows if row.id.startswith("fork-pr:labeled=")}

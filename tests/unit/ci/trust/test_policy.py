@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_whole_policy():
             "attest": {"fork-approval": "checked on 2026-01-01"},
             "require-attestation": True,
             "dependabot_on_self_hosted": True,
-            "accept": [{"rule": "as-edited", "reason": "no runner yet", "expires": datetime.date(2030, 1, 1)}],
+            "accept": [{"rule": "as-edited", "reason": "no runner yet", "expires": dt.date(2030, 1, 1)}],
         },
         source="test",
     )
@@ -90,7 +90,7 @@ def accepted(expires, **more):
 
 def test_an_accepted_finding_no_longer_fails_and_is_listed_with_its_reason(audit_texts):
     rule = "untrusted-on-self-hosted"
-    policy = accepted(datetime.date(2026, 6, 1))
+    policy = accepted(dt.date(2026, 6, 1))
     policy = Policy(accepted=policy.accepted, dependabot_on_self_hosted=True)
     found = audit_texts(UNTRUSTED, policy=policy)
     assert found.rules() == set()
@@ -98,17 +98,17 @@ def test_an_accepted_finding_no_longer_fails_and_is_listed_with_its_reason(audit
 
 
 def test_an_acceptance_past_its_day_no_longer_covers_and_is_itself_a_warning(audit_texts):
-    found = audit_texts(UNTRUSTED, policy=accepted(datetime.date(2026, 5, 31)))
+    found = audit_texts(UNTRUSTED, policy=accepted(dt.date(2026, 5, 31)))
     assert "untrusted-on-self-hosted" in found.rules()
     assert any("expired on 2026-05-31" in one.message for one in found.result.findings if one.rule == "acceptance")
 
 
 def test_an_acceptance_of_another_place_covers_nothing_and_says_so(audit_texts):
-    found = audit_texts(UNTRUSTED, policy=accepted(datetime.date(2026, 7, 1), job="b"))
+    found = audit_texts(UNTRUSTED, policy=accepted(dt.date(2026, 7, 1), job="b"))
     assert "untrusted-on-self-hosted" in found.rules()
     assert any("covers no finding" in one.message for one in found.result.findings if one.rule == "acceptance")
 
 
 def test_an_acceptance_of_one_event_leaves_the_others(audit_texts):
-    found = audit_texts(UNTRUSTED, policy=accepted(datetime.date(2026, 7, 1), event="fork-pr:*"))
+    found = audit_texts(UNTRUSTED, policy=accepted(dt.date(2026, 7, 1), event="fork-pr:*"))
     assert found.events("untrusted-on-self-hosted") == {"deleted-fork-pr:reopened", "fork-pr-from-default-name:opened"}

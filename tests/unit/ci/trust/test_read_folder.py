@@ -86,7 +86,8 @@ def test_local_actions_and_those_that_they_use_are_read(tmp_path, folder):
     for path, text in (("tools/outer/action.yml", steps), ("tools/inner/action.yaml", steps.replace("inner", "outer"))):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
-    uses = "on: push\njobs:\n  a:\n    runs-on: u\n    steps:\n      - uses: ./tools/outer\n      - uses: $/../../etc\n      - uses: ./gone\n"
+    steps = "      - uses: ./tools/outer\n      - uses: $/../../etc\n      - uses: ./gone\n"
+    uses = f"on: push\njobs:\n  a:\n    runs-on: u\n    steps:\n{steps}"
     (folder / "uses.yml").write_text(uses, encoding="utf-8")
     assert sorted(read_folder(find_place(tmp_path)).actions) == ["tools/inner", "tools/outer"]
 

@@ -234,7 +234,10 @@ TABLE = [
     ("repository-dispatch", "trusted", "write", True),
     ("workflow-run:fork-pr", "trusted", "write", True),
 ]
-EVERYTHING = "[pull_request, push, workflow_dispatch, merge_group, issue_comment, issues, pull_request_target, pull_request_review, release, repository_dispatch]"
+EVERYTHING = (
+    "[pull_request, push, workflow_dispatch, merge_group, issue_comment, issues, pull_request_target, "
+    "pull_request_review, release, repository_dispatch]"
+)
 
 
 @pytest.mark.parametrize(("event", "code", "token", "secrets"), TABLE)
@@ -408,10 +411,12 @@ def test_whose_code_a_step_fetches(audit_texts, on, step, event, code):
 
 
 def test_steps_of_local_actions_count(audit_texts):
-    action = "inputs: {ref: {default: main}}\nruns:\n  using: composite\n  steps:\n    - uses: actions/checkout@v4\n      with: {ref: '${{ inputs.ref }}'}\n"
-    text = f"on: pull_request_target\npermissions: {{}}\njobs:\n  a:\n{CHECKOUT}      - uses: ./tools/fetch\n        with: {{ref: '${{{{ github.event.pull_request.head.sha }}}}'}}\n"
+    steps = "    - uses: actions/checkout@v4\n      with: {ref: '${{ inputs.ref }}'}\n"
+    action = f"inputs: {{ref: {{default: main}}}}\nruns:\n  using: composite\n  steps:\n{steps}"
+    given = "        with: {ref: '${{ github.event.pull_request.head.sha }}'}\n"
+    text = f"on: pull_request_target\npermissions: {{}}\njobs:\n  a:\n{CHECKOUT}      - uses: ./tools/fetch\n{given}"
     assert audit_texts(text, actions={"tools/fetch": action}).cell("a", "pr-target:fork").code.value == "untrusted"
-    plain = text.replace("        with: {ref: '${{ github.event.pull_request.head.sha }}'}\n", "")
+    plain = text.replace(given, "")
     assert audit_texts(plain, actions={"tools/fetch": action}).cell("a", "pr-target:fork").code.value == "trusted"
 
 
@@ -449,7 +454,7 @@ def test_low_trust_events_save_no_cache_unless_the_file_says_so(audit_texts, mod
 )
 def test_concurrency_groups_that_outsiders_share(audit_texts, group, meets):
     text = (
-        f"on: [pull_request, push]\npermissions: {{}}\nconcurrency:\n  group: {group}\n  cancel-in-progress: true\njobs:\n"
+        f'on: [pull_request, push]\nconcurrency: {{group: "{group}", cancel-in-progress: true}}\njobs:\n'
         + job("a")
     )
     assert ("shared-concurrency" in audit_texts(text).rules()) is meets
