@@ -45,11 +45,22 @@ KEEPERS = ("cache", "lru_cache", "cached_property", "internalcode", "memoize")
 
 PEER_PLUGIN = """
 import json, os, pytest
+from testmon.testmon_core import TestmonData
+
+whole = TestmonData.get_tests_fingerprints
+
+def without_bare_names(self, nodes_files_lines, reports):
+    nodes = {node: {name: lines for name, lines in files.items() if "." in name} for node, files in nodes_files_lines.items()}
+    return whole(self, nodes, reports)
+
+# testmon 2.2 stops with IndexError at an executed file without a suffix (jinja has such a template).
+TestmonData.get_tests_fingerprints = without_bare_names
 
 def pytest_collection_finish(session):
-    with open(os.environ["PEER_CHOICE"], "w") as stream:
-        json.dump([item.nodeid for item in session.items], stream)
-    pytest.exit("chosen", 0)
+    if "PEER_CHOICE" in os.environ:
+        with open(os.environ["PEER_CHOICE"], "w") as stream:
+            json.dump([item.nodeid for item in session.items], stream)
+        pytest.exit("chosen", 0)
 """
 
 IMPORT_PROBE = """
@@ -173,9 +184,9 @@ class Trial:
 
     def peer_record(self) -> float:
         """Build testmon's database; gives CPU seconds."""
-        done, seconds = self.pytest("--testmon", TESTMON_DATAFILE=str(self.peer_data))
-        if not self.peer_data.exists():
-            raise RuntimeError(f"testmon wrote no data: {done.stdout[-500:]}")
+        done, seconds = self.pytest("--testmon", "-p", "peer_choice", TESTMON_DATAFILE=str(self.peer_data))
+        if not self.peer_data.exists() or "INTERNALERROR" in done.stdout + done.stderr:
+            raise RuntimeError(f"testmon did not finish: {(done.stdout + done.stderr)[-500:]}")
         return seconds
 
     def peer_selects(self) -> frozenset[str]:
@@ -183,7 +194,9 @@ class Trial:
         copy = self.folder / "testmondata-copy"
         for path in (copy, Path(f"{copy}-wal"), Path(f"{copy}-shm")):
             path.unlink(missing_ok=True)
-        shutil.copy(self.peer_data, copy)
+        for path in self.folder.glob(f"{self.peer_data.name}*"):
+            if not path.name.startswith(copy.name):
+                shutil.copy(path, path.with_name(path.name.replace(self.peer_data.name, copy.name)))
         out = self.folder / "peer.json"
         out.unlink(missing_ok=True)
         # With --collect-only testmon selects nothing away, so the run is ended once it has chosen.
@@ -315,7 +328,10 @@ def confirmed(trial: Trial, mutant: Mutant, names: Sequence[str], flaky: frozens
     names = [name for name in names if name not in flaky]
     if not names:
         return []
-    again, _, _ = trial.failures(limit=900)
+    try:
+        again, _, _ = trial.failures(limit=900)
+    except RuntimeError:
+        return names
     trial.restore()
     clean, _, _ = trial.failures(limit=900)
     trial.write(mutant)
@@ -325,13 +341,16 @@ def confirmed(trial: Trial, mutant: Mutant, names: Sequence[str], flaky: frozens
 def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str], limit: float, known: int, peer: bool) -> None:
     """Try one mutant on both selectors."""
     trial.write(mutant)
+    plan = trial.plan()
     try:
         failed, _, _ = trial.failures(limit=limit)
-    except (subprocess.TimeoutExpired, RuntimeError) as error:  # a mutant that hangs, or breaks pytest's start
-        print(f"  left out ({type(error).__name__}): {mutant.name}")
+    except subprocess.TimeoutExpired:
+        print(f"  left out, it hangs: {mutant.name}")
         return
+    except RuntimeError:
+        # Not even a conftest can be imported: every test is lost.
+        failed = frozenset(plan.skipped) | {item.id for item in plan.tests}
     failed -= broken
-    plan = trial.plan()
     missed = confirmed(trial, mutant, find_missed(plan, failed), broken)
     share = 1.0 if plan.decision is Decision.ALL else plan.selected / known
     tally.mutants += 1
@@ -341,7 +360,10 @@ def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str],
     tally.everything += plan.decision is Decision.ALL
     theirs = ""
     if peer:
-        selected = trial.peer_selects()
+        try:
+            selected = trial.peer_selects()
+        except RuntimeError:
+            selected = failed
         names = {name for name in failed if "::" in name}
         tally.peer_missed += len(names - selected)
         tally.peer_shares.append(len(selected) / known)

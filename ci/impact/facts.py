@@ -76,7 +76,8 @@ class Span:
     `sources` maps blob ids to contents; a missing one means that git does not
     have it. `mentions` maps a word to the files at base that mention it (the ones
     that start to do so differ, and are judged by that); `dynamic` are the
-    files that look names up dynamically.
+    files that look names up dynamically; `texts` are all Python files at base,
+    if the row wants changes narrowed by mentioned names.
     """
 
     changes: tuple[Change, ...]
@@ -85,6 +86,7 @@ class Span:
     sources: Mapping[str, bytes] = field(default_factory=dict)
     mentions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     dynamic: frozenset[str] = frozenset()
+    texts: Mapping[str, bytes] = field(default_factory=dict)
 
     def source(self, entry: Entry | None) -> bytes | None:
         """Give the content of one side, None where it does not exist or git lacks it."""

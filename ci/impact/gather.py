@@ -18,6 +18,7 @@ from ci.impact.changes import Change, Entry, Tree, compare_trees, through_links
 from ci.impact.facts import Facts, Policy, Span
 from ci.impact.git import Repository, open_repository
 from ci.impact.meaning import python_files
+from ci.impact.mentions import wants_texts
 from ci.impact.names import DYNAMIC, added_functions, imported_words, looks_up_dynamically
 from ci.impact.patterns import matches
 from ci.impact.plan import Plan, run_everything
@@ -249,11 +250,15 @@ def build_facts(sides: Sides, manifest: Manifest, *, stage: Stage, now: float) -
     dynamic = read_dynamic(repository, treeish) if any(not mentions[name] for name in functions) else frozenset()
     if any(is_new_module(change) for change in changes):
         policy = replace(policy, installed=policy.installed | installed_names())
+    texts: dict[str, bytes] = {}
+    if stage.mentioned_names and wants_texts(own.changes, sources):
+        tree = repository.tree(treeish)
+        texts = repository.contents((path for path in tree if path.endswith(".py")), treeish)
     warnings = [*manifest.warnings, *([sides.problem] if sides.problem else [])]
     return Facts(
         manifest=manifest,
         policy=policy,
-        own=replace(own, sources=sources, mentions=mentions, dynamic=dynamic),
+        own=replace(own, sources=sources, mentions=mentions, dynamic=dynamic, texts=texts),
         drift=replace(drift, sources=sources, mentions=mentions, dynamic=dynamic),
         base=sides.base,
         head=sides.head,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ci.impact.blocks import MODULE
 from ci.impact.changes import Change
 from ci.impact.facts import Effect, View, union
+from ci.impact.mentions import narrow
 from ci.impact.names import added_functions, importable_names
 from ci.impact.patterns import matches
 from ci.impact.reasons import Reason
@@ -127,6 +128,9 @@ def _narrowed(change: Change, view: View) -> list[Effect]:
         unused = added_functions(before, after)
         if unused and not any(view.span.mentions.get(name, UNASKED) for name in unused):
             return _unused(change, view, unused)
+        narrowed = narrow(change, view, before=before, after=after) if view.policy.stage.mentioned_names else None
+        if narrowed is not None:
+            return narrowed
     return _module_level(change, view, detail=str(change))
 
 

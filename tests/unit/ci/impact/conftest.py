@@ -131,6 +131,7 @@ def make_facts(
             sources=texts,
             mentions=mentions,
             dynamic=dynamic,
+            texts={path: text.encode() for path, text in before.items() if path.endswith(".py")},
         )
 
     stage = Stage(name="unit", documentation=("*.md", "docs/**", "LICENSE*"), **(row or {}))
