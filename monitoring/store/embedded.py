@@ -166,7 +166,9 @@ def create_store(folder: Path) -> None:
         draft.write_text(json.dumps({"kind": KIND, "schema_version": SCHEMA_VERSION}) + "\n", encoding="utf-8")
         draft.replace(marker)
     except OSError as error:
-        raise StoreError(f"{folder} cannot be made a store: {describe(error)}", hint=hint_of(error.errno)) from None
+        raise StoreError(
+            f"{folder} cannot be made a store: {describe(error)}", hint="choose a place where you may write"
+        ) from None
 
 
 def check_store(folder: Path) -> None:

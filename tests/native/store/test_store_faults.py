@@ -259,6 +259,19 @@ def test_a_full_disk_is_named_and_counted(opening: Any, small_disk: Path, make_r
     store.close()
 
 
+def test_a_read_only_disk_is_named(opening: Any, small_disk: Path) -> None:
+    store = opening(small_disk / "store")
+    store.prepare()
+    store.close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreError, match=r"[Rr]ead-only file system") as caught:
+        opening(small_disk / "store").read_runs()
+    assert "copy the folder" in caught.value.hint
+    with pytest.raises(StoreError, match="read-only file system") as caught:
+        opening(small_disk / "new").prepare()
+    assert "copy the folder" not in caught.value.hint
+
+
 def test_no_space_left_is_named(tmp_path: Path) -> None:
     text = "Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE) (version 26.9)"
     error = embedded.engine_error(text, folder=tmp_path)
