@@ -55,7 +55,7 @@ def judge(report: RunReport, selection: Selection, expected: Expectation, *, end
         reasons.append(f"{_tests(len(left))} selected but not run")
     red = any(result.outcome.is_red for result in report.results)
     if ended.code is not None and (ended.code not in TESTS_RAN or (ended.code == 1 and not red)):
-        reasons.append(_describe_code(ended.code))
+        reasons.append(describe_code(ended.code))
     return reasons
 
 
@@ -110,12 +110,13 @@ def _count_red(results: Sequence[TestResult]) -> list[str]:
     return [f"{count} {outcome}" for outcome, count in counts.items() if count]
 
 
-def _describe_code(code: int) -> str:
+def describe_code(code: int) -> str:
+    """Say what an exit code of pytest that is no verdict means."""
     words = {
         1: "pytest answered 1 though no test failed: a plugin or hook is not content (see its output)",
         2: "pytest was interrupted, or stopped at errors while collecting",
         3: "pytest stopped at an internal error",
-        4: "pytest did not accept its arguments",
+        4: "pytest did not accept its arguments, or a conftest cannot be imported (its message is above)",
     }
     return words.get(code, f"pytest ended with {describe_exit(code)} after its last test")
 

@@ -24,7 +24,7 @@ from ci.report.model import Outcome, TestResult
 from ci.running import watchdog
 from ci.running.events import Event, EventLog, Kind, Tail
 from ci.running.job import JOB_VARIABLE, Job
-from ci.running.judge import Ended
+from ci.running.judge import Ended, describe_code
 from ci.running.session import to_json
 from ci.running.tree import find_descendants, find_marked, kill_all, reap, run_mark, sweep
 
@@ -147,7 +147,8 @@ class Supervisor:
             if self.stops_early and self.red:
                 return self._end()
             if len(self.done) == before:
-                self.reasons.append(f"pytest ended with {process.describe_exit(code)} outside of any test")
+                how = f"pytest ended with {process.describe_exit(code)} outside of any test"
+                self.reasons.append(describe_code(code) if code > 1 else how)
                 return self._end()
             self.job = replace(self.job, done=tuple(sorted(self.done)), session=self.job.session + 1)
             rest = "the tests that are left run in a new session"

@@ -14,6 +14,7 @@ import shutil
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -84,11 +85,13 @@ def find_missing_clickhouse(environ: Mapping[str, str], url: str = "") -> str:
         if any(shutil.which(name, path=environ.get("PATH")) for name in names):
             return ""
         return f"no {' or '.join(names)} on PATH; on Debian: apt-get install clickhouse-server"
+    parts = urlsplit(url)
+    server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # /ping asks for no credentials
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/ping", timeout=PING_LIMIT) as answer:  # noqa: S310 - a test's own address
+        with urllib.request.urlopen(f"{server}/ping", timeout=PING_LIMIT) as answer:  # noqa: S310 - a test's own address
             answer.read()
     except (OSError, ValueError) as error:
-        return f"no server answers at {url.rpartition('@')[2]} ({error}); `invoke clickhouse-up` starts one"
+        return f"no server answers at {server} ({error}); `invoke clickhouse-up` starts one"
     return ""
 
 

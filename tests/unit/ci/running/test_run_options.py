@@ -62,7 +62,7 @@ def test_what_cannot_work_under_supervision_is_refused(word):
 
 
 def test_a_node_id_without_a_file_is_refused_instead_of_running_the_whole_stage():
-    with pytest.raises(UsageError, match="there is no file for 'tests/gone.py::test_a'"):
+    with pytest.raises(UsageError, match=r"there is no file for 'tests/gone\.py::test_a'"):
         compose("tests/gone.py::test_a")
 
 
