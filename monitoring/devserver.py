@@ -104,7 +104,10 @@ def up(folder: Path | None = None) -> ServerInfo:
         return info
     _check_private(place)
     shutil.rmtree(place, ignore_errors=True)
-    return start(place, tied=False)
+    info = start(place, tied=False)
+    # It outlives this process on purpose: nobody here waits for it, and Popen need not complain.
+    _CHILDREN.pop(info.pid).returncode = 0
+    return info
 
 
 def down(folder: Path | None = None) -> bool:
