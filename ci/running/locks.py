@@ -177,7 +177,7 @@ def _describe_holder(descriptor: int) -> str:
 def _lockers(inode: int) -> Iterator[int]:
     """Find who took the flock on an inode in /proc/locks: `1: FLOCK  ADVISORY  WRITE 4242 00:2d:1234 0 EOF`."""
     try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
