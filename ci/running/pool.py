@@ -187,13 +187,6 @@ class Scheduler:
         queue.append((grant.place, grant.task))
         queue.sort(key=lambda entry: entry[0], reverse=True)
 
-    def drop_unplaceable(self, gone: Collection[int]) -> tuple[Task, ...]:
-        """Take out and give the tasks that no block can hold any more once the devices `gone` never come back."""
-        empty = Blocks(self.blocks.size)
-        hopeless = [width for width in self._queues if empty.find(width, blocked=gone) is None]
-        dropped = [entry for width in hopeless for entry in self._queues.pop(width)]
-        return tuple(task for _, task in sorted(dropped, key=lambda entry: entry[0]))
-
 
 def align(width: int) -> int:
     """Give the distance of block starts: the next power of two."""

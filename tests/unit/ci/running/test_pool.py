@@ -137,13 +137,6 @@ def test_a_grant_put_back_is_first_in_line_again() -> None:
     assert scheduler.waiting == 2
 
 
-def test_tasks_that_no_block_can_hold_any_more_are_taken_out() -> None:
-    scheduler = Scheduler([task("four", 4), task("pair", 2), task("one", 1)], 4)
-    assert [one.id for one in scheduler.drop_unplaceable({1})] == ["four"]
-    assert [one.id for one in scheduler.drop_unplaceable({1, 2})] == ["pair"]
-    assert scheduler.waiting == 1
-
-
 def test_taking_or_giving_twice_is_an_error() -> None:
     blocks = Blocks(2)
     blocks.take(0, 1)
