@@ -149,6 +149,14 @@ class Builder:
             getattr(context, kind).add("" if path == "." else path)
 
     def _distrust(self, path: str, context: Context, written: set[str]) -> None:
+        above = path.rpartition("/")[0]
+        while above:
+            if above in self.tree.files:
+                # Inside an archive or a submodule: the tracked thing that holds it decides.
+                self.used.add(above)
+                context.opened.add(above)
+                return
+            above = above.rpartition("/")[0]
         if path in written or path.startswith("..") or any(fnmatch.fnmatch(path, glob) for glob in SELF_MADE):
             return
         if any(fnmatch.fnmatch(path, glob) for glob in self.generated):

@@ -212,3 +212,52 @@ def test_the_suffix_of_extensions_is_known() -> None:
     from ci.manifest.build import LIBRARY_SUFFIXES  # noqa: PLC0415
 
     assert str(sysconfig.get_config_var("EXT_SUFFIX")).endswith(LIBRARY_SUFFIXES)
+
+
+def test_data_and_source_that_loaders_hand_out_are_read_by_the_test(record: Record) -> None:
+    done = record({
+        "src/pkg/__init__.py": "", "src/pkg/data.txt": "d",
+        "src/pkg/code.py": "def f():\n    return 1\n",
+        "tests/conftest.py": "import inspect\nfrom pkg import code\ninspect.getsource(code.f)\n",
+        "tests/test_data.py": (
+            "import importlib.resources, inspect, pkgutil, traceback\nfrom pkg import code\n"
+            "def test_pkgutil():\n    assert pkgutil.get_data('pkg', 'data.txt') == b'd'\n"
+            "def test_resources():\n    assert importlib.resources.files('pkg').joinpath('data.txt').read_text() == 'd'\n"
+            "def test_source():\n    assert 'return' in inspect.getsource(code.f)\n"
+            "def test_loader():\n    assert 'return' in code.__loader__.get_source('pkg.code')\n"
+        ),
+    })  # fmt: skip
+    assert "src/pkg/data.txt" in done.atoms("::test_pkgutil").opened
+    assert "src/pkg/data.txt" in done.atoms("::test_resources").opened
+    assert "src/pkg/code.py" in done.atoms("::test_source").opened, "its lines were cached before the test"
+    assert "src/pkg/code.py" in done.atoms("::test_loader").opened
+
+
+def test_a_module_that_is_loaded_by_its_path_has_its_loader_as_importer(record: Record) -> None:
+    done = record({
+        "tools/helper.py": "def build():\n    return 7\nVALUE = build()\n",
+        "tests/conftest.py": (
+            "import importlib.util\n"
+            "spec = importlib.util.spec_from_file_location('helper', 'tools/helper.py')\n"
+            "helper = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(helper)\n"
+            "import builtins\nbuiltins.HELPER = helper\n"
+        ),
+        "tests/test_path.py": "def test_path():\n    assert HELPER.VALUE == 7\n",
+    })  # fmt: skip
+    assert "tools/helper.py" in done.atoms("::test_path").modules
+    assert "build" in done.blocks("::test_path")
+
+
+def test_a_file_inside_an_archive_belongs_to_the_archive(record: Record, tmp_path: Path) -> None:
+    import zipfile  # noqa: PLC0415
+
+    (tmp_path / "repo").mkdir()
+    with zipfile.ZipFile(tmp_path / "repo" / "packed.zip", "w") as archive:
+        archive.writestr("inside.py", "def f():\n    return 1\n")
+    done = record({
+        "tests/test_zip.py": (
+            "import sys\ndef test_zip():\n    sys.path.insert(0, 'packed.zip')\n    import inside\n    assert inside.f()\n"
+        ),
+    })  # fmt: skip
+    assert done.atoms("::test_zip").opaque == ()
+    assert "packed.zip" in done.atoms("::test_zip").opened

@@ -28,6 +28,7 @@ MACHINERY = tuple(
 
 STANDARD = os.path.dirname(os.__file__) + os.sep
 TOOL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+HANDED_OUT = ("get_data", "get_source", "path_stats")
 PLUGGY = f"{os.sep}pluggy{os.sep}"
 IGNORED_FOLDERS = tuple(
     f"{os.sep}{name}{os.sep}"
@@ -138,9 +139,10 @@ def install(state: State) -> None:
         if isinstance(path, int):
             return
         text = place(path)
-        if text is None or _is_machinery(linecache=True):
+        if text is None or _is_machinery():
             return
-        state.current.probed.add(text)
+        # Before it hands out lines that it read earlier, `linecache` only asks whether the file is still the same.
+        (state.current.opened if _is_linecache() else state.current.probed).add(text)
 
     for name in ("stat", "lstat", "access"):
         _wrap(name, partial(guarded, asked), state)
@@ -195,16 +197,23 @@ class _Folders:
             return text
 
 
-def _is_machinery(*, linecache: bool = False) -> bool:
+def _is_linecache() -> bool:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename.startswith(TOOL):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith(f"{os.sep}linecache.py")
+
+
+def _is_machinery() -> bool:
     """Whether no test asked: the first frame that says so is the import system's or pytest's own machinery."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib"):
-            return True
-        if linecache and name.endswith(f"{os.sep}linecache.py"):
-            return True
-        if not _is_transparent(name):
+            # Loaders hand out data and source text as well; only inside an import are they the import system's.
+            if frame.f_code.co_name not in HANDED_OUT:
+                return True
+        elif not _is_transparent(name):
             return any(part in name for part in MACHINERY)
         frame = frame.f_back
     return False

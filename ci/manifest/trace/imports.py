@@ -68,7 +68,7 @@ def install(state: State, *, rewriter: type | None = None) -> None:
     importlib.util.find_spec = _hidden(find_spec)
     for loader in (importlib.machinery.SourceFileLoader, rewriter):
         if loader is not None:
-            _wrap_loader(loader, state)
+            _wrap_loader(loader, state, edges)
 
 
 class _Edges:
@@ -106,6 +106,14 @@ class _Edges:
         else:
             self.state.edge(importer, targets)
 
+    def executed(self, frame: FrameType | None, path: str) -> None:
+        """Note who has a module executed: also one that loads it by its path, without any import."""
+        importer = _importer(frame, self.state.inside)
+        if importer is None:
+            self.state.current.imported.add(path)
+        elif importer[0] != path:
+            self.state.edge(importer, [path])
+
     def failed(self, name: str) -> None:
         """Note where an import in vain would have been satisfied."""
         if self.state.active:
@@ -120,7 +128,7 @@ def _caller() -> FrameType | None:
         return None
 
 
-def _wrap_loader(loader: Any, state: State) -> None:
+def _wrap_loader(loader: Any, state: State, edges: _Edges) -> None:
     original = loader.exec_module
     rewriting = sys.modules[loader.__module__] if loader.__module__.startswith("_pytest") else None
     if rewriting is not None:
@@ -134,6 +142,7 @@ def _wrap_loader(loader: Any, state: State) -> None:
     def exec_module(self: Any, module: ModuleType) -> None:
         origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
         if origin.startswith(state.inside) and state.active:
+            edges.executed(_caller(), origin)
             with state.context(f"module:{origin}"), state.module_code() if rewriting is None else nullcontext():
                 original(self, module)
         else:
