@@ -29,8 +29,8 @@ from ruamel.yaml.events import (
 from ci.trust.values import Value, fold, text_of
 
 MAX_NESTING = 60
-MAX_NODES = 200_000
-"""Nodes after aliases are followed; a bound against documents that unfold without end."""
+MAX_NODES = 50_000
+"""Values, also after aliases are followed; a bound against documents that unfold without end."""
 
 
 class DocumentError(Exception):
@@ -115,6 +115,7 @@ class _Composer:
     def __init__(self, events: Iterator[Any]) -> None:
         self.events = events
         self.anchors: dict[str, Node | None] = {}
+        self.count = 0
 
     def document(self) -> Node:
         root: Node = Scalar(line=1, text="", value=None)
@@ -132,6 +133,9 @@ class _Composer:
 
     def node(self, event: Any, depth: int) -> Node:
         line = _line(event)
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise DocumentError(f"more than {MAX_NODES:,} values", line=line)
         if depth > MAX_NESTING:
             raise DocumentError(f"nested deeper than {MAX_NESTING} levels", line=line)
         if isinstance(event, AliasEvent):

@@ -7,6 +7,7 @@ import difflib
 from ci.errors import UsageError
 from ci.trust.audit import Result
 from ci.trust.cells import Cell
+from ci.trust.jobs import soft_gates
 from ci.trust.trust import State
 from ci.trust.view import base_name, show_token
 
@@ -55,9 +56,5 @@ def render_explanation(cell: Cell) -> list[str]:
     lines.append(f"  secrets      {'yes' if cell.secrets else 'no'}")
     lines.append(f"  environment  {cell.environment or 'none'}")
     lines.append(f"  cache        scope {cell.row.cache}, {'may save' if cell.saves_cache else 'read-only'}")
-    lines += [
-        f"  soft gate    the step on line {view.step.line}: {' '.join(view.step.condition.source.split())}"
-        for view in cell.views
-        if view.step.condition is not None and view.step.condition.node is not None
-    ]
+    lines += [f"  soft gate    {source}" for source in soft_gates(cell.views)]
     return lines

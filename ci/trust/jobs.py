@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ci.trust.calls import MAX_CALLS, called_workflow, leaf_jobs
@@ -17,7 +17,8 @@ from ci.trust.policy import Policy
 from ci.trust.power import cache_writable, token_of
 from ci.trust.rows import Row, Variant
 from ci.trust.runners import Runner, resolve_runner
-from ci.trust.steps import job_contexts, own_path, safe_value, unfold_steps
+from ci.trust.steps import StepView, job_contexts, own_path, safe_value, unfold_steps
+from ci.trust.syntax import Name, walk
 from ci.trust.tokens import ExpressionError
 from ci.trust.trust import Kind, State, Trust
 from ci.trust.values import EvaluationError, Unknown, Value, options_of, text_of, truth
@@ -228,6 +229,17 @@ def _idle_cell(run: Run, spot: Spot) -> Cell:
     )
 
 
+def soft_gates(views: Sequence[StepView]) -> list[str]:
+    """List the conditions of steps that ask about the event: shown, never discharging."""
+    found = []
+    for view in views:
+        condition = view.step.condition
+        names = (node.name.lower() for node in walk(condition.node if condition else None) if isinstance(node, Name))
+        if condition is not None and "github" in names:
+            found.append(" ".join(condition.source.split()))
+    return list(dict.fromkeys(found))
+
+
 def _add_idle(run: Run, spot: Spot) -> None:
     run.cells.append(_idle_cell(run, spot))
 
@@ -250,6 +262,9 @@ def _add(run: Run, call: Call, spot: Spot, runner: Runner, contexts: Mapping[str
     if spot.waits:
         state, why = State.WAITS, f"{spot.waits}; {why}"
         code = Trust.APPROVED if code.rank < Trust.APPROVED.rank else code
+    gates = soft_gates(views)
+    if gates and runner.kind.exposed and row.outsider:
+        why += f"; only a soft gate in a step: `{gates[0]}`"
     if job.concurrency is not None:
         enter_group(run, job.concurrency, Scope(contexts=contexts), job=spot.name, code=code)
     run.cells.append(

@@ -14,7 +14,7 @@ from ci.trust.steps import local_path
 from ci.trust.workflow import parse_action, parse_workflow
 
 WORKFLOWS = ".github/workflows"
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """A workflow of more bytes is not read; the service's own limit is far below."""
 SUFFIXES = (".yml", ".yaml")
 GIT_LIMIT = 60.0

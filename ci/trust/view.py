@@ -206,7 +206,7 @@ def shorten(items: Sequence[str], most: int) -> str:
 
 def level_e(result: Result) -> str:
     """Say in one line what level E comes to."""
-    settings = [one for one in result.findings if one.rule == "as-edited"]
+    settings = [one for one in result.findings if one.rule == "as-edited" and "can name" in one.message]
     if not settings:
         return (
             "Level E (as edited): no job names a machine of our own, so the files tell of none that a fork could name."

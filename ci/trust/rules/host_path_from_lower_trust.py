@@ -6,6 +6,7 @@ nothing. Between internal pull requests and trusted runs it only warns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from ci.trust.steps import safe_value
 from ci.trust.trust import Severity, Trust
 
 ID = "host-path-from-lower-trust"
+NOT_STORES = re.compile(r"/(?:proc|sys|dev(?!/shm))(?:/|$)")
+"""Devices and the kernel's views keep nothing that one job leaves for another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,8 @@ def _mounts(cell: Cell) -> Iterator[Mount]:
     for volume in cell.job.volumes:
         text = rendered(safe_value(volume.text, Scope(contexts=cell.contexts)))
         host, colon, rest = text.partition(":")
-        if colon and host.startswith(("/", "~", "\0")):
+        keeps = not NOT_STORES.match(host)
+        if colon and keeps and host.startswith(("/", "~", "\0")):
             yield Mount(
                 cell=cell,
                 path=host.rstrip("/") or "/",

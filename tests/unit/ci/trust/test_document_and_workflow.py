@@ -14,6 +14,12 @@ from ci.trust.workflow import parse_action, parse_workflow
 pytestmark = pytest.mark.cpu
 
 
+def test_a_document_of_too_many_values_is_refused_early(monkeypatch):
+    monkeypatch.setattr("ci.trust.document.MAX_NODES", 100)
+    with pytest.raises(DocumentError, match="more than 100 values"):
+        parse_document("[" + "a," * 101 + "]")
+
+
 def test_words_of_yaml_1_1_are_strings_and_lines_are_kept():
     root = parse_document(
         "on: push\nyes: no\nnumber: 0x1F\noctal: 0o17\nfloat: 1e3\nnothing: ~\nflag: true\ndate: 2026-01-01\n"
@@ -60,7 +66,7 @@ UNFOLDING = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: 1\n---\nb: 2\n", 2, "second document"),
         ("? [a]\n: 1\n", 1, "scalar"),
         ("a: \x01\n", 1, "YAML"),
-        ("[" * 3000, 1, "nested"),
+        ("[" * 100, 1, "nested"),
         ("a: b: c\n", 1, "YAML"),
         (UNFOLDING, 6, "following aliases"),
     ],

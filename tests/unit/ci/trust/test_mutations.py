@@ -10,7 +10,7 @@ import pytest
 from ci.trust.policy import OwnRunner, Policy
 from ci.trust.read import find_place, read_folder
 
-pytestmark = pytest.mark.cpu
+pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
 POLICY = Policy(
     default_token="read",

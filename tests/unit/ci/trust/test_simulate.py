@@ -453,10 +453,7 @@ def test_low_trust_events_save_no_cache_unless_the_file_says_so(audit_texts, mod
     ],
 )
 def test_concurrency_groups_that_outsiders_share(audit_texts, group, meets):
-    text = (
-        f'on: [pull_request, push]\nconcurrency: {{group: "{group}", cancel-in-progress: true}}\njobs:\n'
-        + job("a")
-    )
+    text = f'on: [pull_request, push]\nconcurrency: {{group: "{group}", cancel-in-progress: true}}\njobs:\n' + job("a")
     assert ("shared-concurrency" in audit_texts(text).rules()) is meets
 
 
@@ -498,3 +495,13 @@ def test_what_needs_a_reviewed_job_waits_with_it(audit_texts):
     assert found.cell("gpu", "fork-pr:opened").code.value == "approved"
     assert found.state("past", "fork-pr:opened") == "runs"
     assert {one.job for one in found.result.findings if one.rule == "untrusted-on-self-hosted"} == {"past"}
+
+
+def test_a_gate_inside_a_step_is_printed_and_discharges_nothing(audit_texts):
+    text = workflow(
+        "  a:\n    runs-on: gpu\n    steps:\n      - if: github.actor == 'somebody'\n        run: ls\n",
+        on="pull_request",
+    )
+    found = audit_texts(text)
+    assert "untrusted-on-self-hosted" in found.rules()
+    assert "soft gate in a step: `github.actor == 'somebody'`" in found.cell("a", "fork-pr:opened").why
