@@ -20,7 +20,10 @@ NARROWING = ("keyword", "lf", "last_failed", "stepwise", "deselect", "failedfirs
 
 
 def read_environment() -> dict[str, str]:
-    """Give the fingerprint of this process's environment, without importing what is not yet imported."""
+    """Give the fingerprint of this process's environment, without importing what is not yet imported.
+
+    `top_level` names the modules that it can import, so that a plan sees when a new file would hide one.
+    """
     found: dict[str, str] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{sys.platform}-{platform.machine()}",
@@ -32,6 +35,8 @@ def read_environment() -> dict[str, str]:
             versions[name.lower().replace("_", "-")] = distribution.version
     lines = "\n".join(f"{name}=={version}" for name, version in sorted(versions.items()))
     found["distributions"] = hashlib.blake2b(lines.encode(), digest_size=16).hexdigest()
+    names = {*importlib.metadata.packages_distributions(), *sys.stdlib_module_names}
+    found["top_level"] = " ".join(sorted(name for name in names if name.isidentifier()))
     if "torch" in versions:
         found["torch"] = versions["torch"]
         version = getattr(sys.modules.get("torch"), "version", None)

@@ -261,3 +261,24 @@ def test_a_file_inside_an_archive_belongs_to_the_archive(record: Record, tmp_pat
     })  # fmt: skip
     assert done.atoms("::test_zip").opaque == ()
     assert "packed.zip" in done.atoms("::test_zip").opened
+
+
+def test_what_children_are_given_and_what_compilers_take_are_dependencies(record: Record) -> None:
+    done = record({
+        "tool.sh": "true\n",
+        "src/jit.py": "def kernel():\n    return 1\ndef plain():\n    return 2\n",
+        "tests/test_given.py": (
+            "import inspect, os, pathlib, sqlite3, subprocess\nimport jit\n"
+            "def test_shell():\n    subprocess.run(['sh', 'tool.sh'], check=True)\n"
+            "def test_system():\n    assert os.system('sh tool.sh') == 0\n"
+            "def test_code():\n    assert jit.kernel.__code__.co_code\n"
+            "def test_signature():\n    assert not inspect.signature(jit.kernel).parameters\n"
+            "def test_sqlite():\n    sqlite3.connect(pathlib.Path('tool.sh')).close()\n"
+        ),
+    })  # fmt: skip
+    assert "tool.sh" in done.atoms("::test_shell").opened
+    assert "tool.sh" in done.atoms("::test_system").opened
+    assert "tool.sh" in done.atoms("::test_sqlite").opened
+    assert "kernel" in done.blocks("::test_code")
+    assert "plain" not in done.blocks("::test_code")
+    assert "kernel" not in done.blocks("::test_signature")

@@ -142,7 +142,12 @@ def _listen(state: State) -> None:
         if state.merge:
             _finish(state, "exec")
 
-    def shell(_args: tuple[Any, ...]) -> None:
+    def shell(args: tuple[Any, ...]) -> None:
+        command = os.fsdecode(args[0]) if args and isinstance(args[0], str | bytes) else ""
+        places = [place for word in command.split() for place in _places(word, os.getcwd())]
+        state.current.opened.update(
+            place for place in places if place.startswith(state.inside) and os.path.isfile(place)
+        )
         state.current.opaque.add("child-shell")
 
     state.handlers |= {
@@ -181,32 +186,34 @@ def _is_bytes(environ: Any) -> bool:
 
 
 def _classify(state: State, program: str, words: Sequence[str], cwd: str, path: str) -> None:
+    folder = os.path.realpath(cwd)
+    named = [place for word in words for place in _places(word, folder)]
+    inside = [place for place in named if place.startswith(state.inside)]
+    # A script that a shell runs, a file that `cat` prints.
+    state.current.opened.update(place for place in inside if os.path.isfile(place))
     found = _which(program, path)
     if found is None:
         return
     name = os.path.basename(os.path.realpath(found))
-    if _is_python(name) or _is_python(os.path.basename(found)):
+    interpreter = [os.path.basename(word) for word in _shebang(found)]
+    if _is_python(name) or _is_python(os.path.basename(found)) or any(map(_is_python, interpreter)):
         state.current.spawned += 1
         return
-    interpreter = _shebang(found)
-    if interpreter and any(_is_python(os.path.basename(word)) for word in interpreter):
-        state.current.spawned += 1
-        state.current.opened.update({found} if found.startswith(state.inside) else ())
-        return
-    folder = os.path.realpath(cwd)
-    if name not in INERT or folder == state.root or folder.startswith(state.inside):
+    stays_out = folder != state.root and not folder.startswith(state.inside)
+    stays_out = stays_out and not any(os.path.isdir(place) for place in inside)
+    stays_out = stays_out and not any(
+        place == state.root or state.root.startswith(place + os.sep) for place in named[1:]
+    )
+    if name not in INERT or not stays_out:
         state.current.opaque.add(f"child-not-python: {name}")
-        return
-    for word in words[1:]:
-        place = word.partition("=")[2] if word.startswith("-") else word
-        place = os.path.realpath(os.path.join(folder, place))
-        if place == state.root or state.root.startswith(place + os.sep):
-            state.current.opaque.add(f"child-not-python: {name}")
-        elif place.startswith(state.inside):
-            if os.path.isdir(place):
-                state.current.opaque.add(f"child-not-python: {name}")
-            elif os.path.exists(place):
-                state.current.opened.add(place)
+
+
+def _places(word: str, folder: str) -> list[str]:
+    """Give the paths that one argument may name: the word itself, or what follows `=` in an option."""
+    text = word.partition("=")[2] if word.startswith("-") else word
+    if not text or "\0" in text or len(text) > 4096:
+        return []
+    return [os.path.realpath(os.path.join(folder, text))]
 
 
 def _is_python(name: str) -> bool:

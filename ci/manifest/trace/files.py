@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from .state import State
@@ -29,6 +29,7 @@ MACHINERY = tuple(
 STANDARD = os.path.dirname(os.__file__) + os.sep
 TOOL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 HANDED_OUT = ("get_data", "get_source", "path_stats")
+PYTEST = f"{os.sep}_pytest{os.sep}"
 PLUGGY = f"{os.sep}pluggy{os.sep}"
 IGNORED_FOLDERS = tuple(
     f"{os.sep}{name}{os.sep}"
@@ -101,7 +102,10 @@ def install(state: State) -> None:
                 state.current.written.add(text)
 
     def database(args: tuple[Any, ...]) -> None:
-        name = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else ""
+        try:
+            name = os.fsdecode(args[0])
+        except TypeError:
+            return
         name = name.partition("?")[0].removeprefix("file:")
         if name and not name.startswith(":"):
             opened((name, "r", 0))
@@ -124,12 +128,21 @@ def install(state: State) -> None:
         if len(args) > 1 and args[1]:
             loaded((args[1],))
 
+    def code_read(args: tuple[Any, ...]) -> None:
+        # A compiler that takes a function's bytecode depends on its body without running it.
+        code = getattr(args[0], "__code__", None) if args[1] == "__code__" else None
+        if isinstance(code, CodeType) and code.co_filename.startswith(state.inside):
+            asker = sys._getframe(3).f_code.co_filename  # noqa: SLF001 - past this, the guard and the hook
+            if not _is_transparent(asker) and PYTEST not in asker:
+                state.recorder.note(code)
+
     events: dict[str, Callable[[tuple[Any, ...]], None]] = {
         "open": opened,
         "os.listdir": listed,
         "os.scandir": listed,
         "ctypes.dlopen": loaded,
         "import": extension,
+        "object.__getattr__": code_read,
         "sqlite3.connect": database,
     }
     for event, handler in events.items():

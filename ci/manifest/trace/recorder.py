@@ -41,6 +41,9 @@ class Recorder(Protocol):
     def watch_calls(self, wanted: bool) -> None:
         """Notice calls as such, where lines cannot tell a one-line function's call from its definition."""
 
+    def note(self, code: CodeType) -> None:
+        """Count a code object as executed now."""
+
     def forget(self) -> None:
         """Drop what was noticed: a fork's child keeps only its own."""
 
@@ -131,6 +134,10 @@ class MonitoringRecorder:
     def watch_calls(self, wanted: bool) -> None:
         """Notice calls always."""
 
+    def note(self, code: CodeType) -> None:
+        """Count a code object as executed now."""
+        self.seen[id(code)] = code
+
     def forget(self) -> None:
         """Start from nothing, in the same context."""
         self.contexts = {}
@@ -219,6 +226,10 @@ class CoverageRecorder:
         if wanted and sys.getprofile() is None:
             self.watched = self.label
             self.profiler.enable()
+
+    def note(self, code: CodeType) -> None:
+        """Count a code object as executed now."""
+        self.calls.setdefault(self.label, {})[id(code)] = code
 
     def forget(self) -> None:
         """Start from nothing: in a new process coverage opens a new, empty store by itself."""
