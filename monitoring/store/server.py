@@ -48,7 +48,7 @@ class HttpCarrier:
         return self._post({"readonly": "1"} if readonly else {}, sql.encode("utf-8", "surrogateescape"))
 
     def insert(self, into: str, block: bytes | memoryview) -> None:
-        """Insert one block; not tried again here, the caller decides (rows are deduplicated)."""
+        """Insert one block; may store it twice when a connection breaks (reads deduplicate)."""
         self._post({"query": f"{into} FORMAT Native", **insert_settings(self._url)}, block)
 
     def sink(self, tables: Tables, *, into: str, version: Version) -> object:  # noqa: ARG002 - the contract's
@@ -69,7 +69,9 @@ class HttpCarrier:
             status, answer = self._exchange(target, body)
         except (ConnectionError, http.client.BadStatusLine) as error:
             self.close()
-            if fresh or isinstance(error, ConnectionRefusedError) or "query" in parameters:
+            # An idle connection that the server closed meanwhile shows only now. Inserts, too, may go twice:
+            # rows are deduplicated.
+            if fresh or isinstance(error, ConnectionRefusedError):
                 raise self._unreachable(error) from None
             try:
                 status, answer = self._exchange(target, body)

@@ -92,6 +92,28 @@ def test_a_connection_that_fails_once_costs_nothing(
 
 
 @on_server
+def test_the_record_of_a_long_run_is_written_over_a_connection_that_went_stale(
+    opening: Any, proxied_server: tuple[Any, str], make_rows: Push
+) -> None:
+    """Servers close idle connections after seconds; a run may take hours between its first and last statement."""
+    proxy, url = proxied_server
+    store = opening(url)
+    store.prepare()
+    store.write_run(RunRecord(run_id="r"))
+    for use in (
+        lambda: store.write_block(encode_rows(make_rows(4))),
+        store.read_runs,
+        lambda: list(store.read_rows("r")),
+    ):
+        proxy.break_connections()
+        use()
+    proxy.break_connections()
+    store.write_run(RunRecord(run_id="r", state=CLOSED))
+    assert [record.state for record in store.read_runs()] == [CLOSED]
+    assert len(list(store.read_rows("r"))) == 4
+
+
+@on_server
 def test_a_server_that_restarts_in_mid_run(opening: Any, tmp_path: Path, push_rows: Push) -> None:
     info = devserver.start(tmp_path / "server", tied=True)
     try:
