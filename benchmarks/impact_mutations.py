@@ -116,8 +116,10 @@ class Trial:
                 stream.write("\n[tool.lockgate.stages.unit]\nmentioned_names = true\n")
             self.git("commit", "--quiet", "--all", "-m", "row")
         self.base = self.git("rev-parse", "HEAD")
+        # A copy: editing the tool while a long comparison runs must not change what is compared.
+        shutil.copytree(TOOL / "ci", folder / "tool" / "ci", ignore=shutil.ignore_patterns("__pycache__"))
         self.environ = {
-            **os.environ, "PYTHONPATH": os.pathsep.join((str(self.root / "src"), str(self.root), str(TOOL))),
+            **os.environ, "PYTHONPATH": os.pathsep.join((str(self.root / "src"), str(self.root), str(folder / "tool"))),
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
         }  # fmt: skip
         (folder / "peer").mkdir()
@@ -348,8 +350,11 @@ def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str],
         print(f"  left out, it hangs: {mutant.name}")
         return
     except RuntimeError:
-        # Not even a conftest can be imported: every test is lost.
+        # Not even a conftest can be imported: every test is lost, if that is the mutant's doing.
         failed = frozenset(plan.skipped) | {item.id for item in plan.tests}
+        trial.restore()
+        trial.failures(limit=limit)
+        trial.write(mutant)
     failed -= broken
     missed = confirmed(trial, mutant, find_missed(plan, failed), broken)
     share = 1.0 if plan.decision is Decision.ALL else plan.selected / known
@@ -370,7 +375,7 @@ def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str],
         theirs = f"; testmon {len(names - selected)} missed, {len(selected) / known:.0%}"
     reason = next((str(cause.reason) for cause in plan.causes), "-")
     print(f"  {mutant.kind:9} {len(failed):5} failed, {len(missed)} missed, {share:4.0%} ({reason}){theirs}; {mutant.name}", flush=True)
-    for name in missed:
+    for name in missed[:5]:
         print(f"    MISSED {name}")
 
 

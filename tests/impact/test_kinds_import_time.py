@@ -297,3 +297,10 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind["name"]))
 def test_no_failing_test_is_missed(kind: Mapping[str, Any], check_kind: Callable[[Mapping[str, Any]], None]) -> None:
     check_kind(kind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind["reason"] == "module-level"], ids=lambda kind: str(kind["name"]))
+def test_no_failing_test_is_missed_by_mentioned_names(
+    kind: Mapping[str, Any], check_kind: Callable[[Mapping[str, Any]], None]
+) -> None:
+    check_kind({**kind, "mentioned": True})
