@@ -94,6 +94,7 @@ def make_facts(
     links: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     row: Mapping[str, Any] | None = None,
+    stage: Stage | None = None,
     **relations: Users,
 ) -> Facts:
     """Make the facts of a change from texts; `recorded` is the manifest's tree, by default the one before."""
@@ -134,7 +135,7 @@ def make_facts(
             texts={path: text.encode() for path, text in before.items() if path.endswith(".py")},
         )
 
-    stage = Stage(name="unit", documentation=("*.md", "docs/**", "LICENSE*"), **(row or {}))
+    stage = stage or Stage(name="unit", documentation=("*.md", "docs/**", "LICENSE*"), **(row or {}))
     return Facts(
         manifest=manifest,
         policy=Policy(stage=stage),
