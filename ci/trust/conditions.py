@@ -43,10 +43,11 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Ancestors:
-    """Outcomes of a job's direct needs, and of everything before them."""
+    """Outcomes of a job's direct needs and of everything before them, and what outputs are known."""
 
     needs: Mapping[str, Outcome]
     all: Mapping[str, Outcome]
+    outputs: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
 def decide_condition(condition: Condition, contexts: Mapping[str, Value], ancestors: Ancestors) -> Decision:
@@ -124,7 +125,8 @@ def _needs(ancestors: Ancestors, *, fails: bool) -> dict[str, Value]:
             results = (*results, "skipped")
         result: Value = Unknown(reason=f"the result of {name}", options=results) if len(results) > 1 else results[0]
         outputs = Unknown(reason=f"an output of {name}", taints=frozenset({OUTPUT}))
-        found[name] = {"result": result, "outputs": OpenObject({}, rest=outputs)}
+        known = {} if fails else ancestors.outputs.get(name, {})
+        found[name] = {"result": result, "outputs": OpenObject(known, rest=outputs)}
     return found
 
 

@@ -147,7 +147,7 @@ def compare_equal(left: Value, right: Value) -> Value:
     for unknown, other in ((left, right), (right, left)):
         if not isinstance(unknown, Unknown) or isinstance(other, Unknown):
             continue
-        if isinstance(other, str) and fold(other) in {fold(word) for word in unknown.never}:
+        if isinstance(other, (str, float)) and fold(text_of(other)) in {fold(word) for word in unknown.never}:
             return False
         if unknown.truthy and (other is None or other == ""):
             return False

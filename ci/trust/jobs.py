@@ -21,7 +21,7 @@ from ci.trust.steps import StepView, job_contexts, own_path, safe_value, unfold_
 from ci.trust.syntax import Name, walk
 from ci.trust.tokens import ExpressionError
 from ci.trust.trust import Kind, State, Trust
-from ci.trust.values import EvaluationError, Unknown, Value, options_of, text_of, truth
+from ci.trust.values import OUTPUT, EvaluationError, Unknown, Value, options_of, taints_of, text_of, truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,7 @@ def run_jobs(run: Run, call: Call) -> bool:
     """Run a file's jobs in the order of their needs; tells whether any may run."""
     outcomes: dict[str, Outcome] = {}
     before: dict[str, frozenset[str]] = {}
+    outputs: dict[str, dict[str, Value]] = {}
     waiting = list(call.owner.jobs.values())
     while waiting:
         ready = [job for job in waiting if all(name in outcomes for name in job.needs)]
@@ -93,8 +94,10 @@ def run_jobs(run: Run, call: Call) -> bool:
             ancestors = Ancestors(
                 needs={name: outcomes[name] for name in job.needs},
                 all={name: outcome for name, outcome in outcomes.items() if name in before[job.id]},
+                outputs=outputs,
             )
             outcomes[job.id] = _run_job(run, call, job, ancestors)
+            outputs[job.id] = known_outputs(call, job, ancestors) if outcomes[job.id] is Outcome.RAN else {}
         if not ready:
             break
         waiting = [job for job in waiting if job.id not in outcomes]
@@ -124,6 +127,19 @@ def _run_job(run: Run, call: Call, job: Job, ancestors: Ancestors) -> Outcome:
     if decision.state is not State.RUNS:
         return Outcome.MAYBE
     return Outcome.WAITS if all(waits) else Outcome.RAN
+
+
+def known_outputs(call: Call, job: Job, ancestors: Ancestors) -> dict[str, Value]:
+    """Evaluate a job's outputs as far as no step decides them; the others stay unknown."""
+    if job.uses is not None or job.matrix is not None:
+        return {}
+    full = job_contexts(call.owner, job, {**call.contexts, "needs": needs_context(ancestors)})
+    found = {name: safe_value(text.text, Scope(contexts=full)) for name, text in job.outputs.items()}
+    return {
+        name: value if isinstance(value, Unknown) else text_of(value)
+        for name, value in found.items()
+        if not isinstance(value, (list, dict)) and OUTPUT not in taints_of(value) and options_of(value) is not None
+    }
 
 
 def _waits_for(call: Call, job: Job, ancestors: Ancestors) -> str:

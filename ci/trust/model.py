@@ -88,6 +88,7 @@ class Job:
     permissions: Mapping[str, str] | None = None
     cache_mode: str = ""
     env: Mapping[str, Text] = field(default_factory=dict)
+    outputs: Mapping[str, Text] = field(default_factory=dict)
     matrix: Matrix | None = None
     steps: tuple[Step, ...] = ()
     uses: Text | None = None

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ci.trust.values import ATTACKER, PR_HEAD, RUN_ARTIFACT, UNIQUE, OpenObject, Unknown, Value
+from ci.trust.functions import concatenate
+from ci.trust.values import ATTACKER, PR_HEAD, RUN_ARTIFACT, UNIQUE, OpenObject, Unknown, Value, text_of
 
 FORK_OWNER = "outsider-fork-owner"
 OUTSIDER = "outsider"
+FORK_ID, OUTSIDER_ID = 2_000_000_002.0, 2_000_000_003.0
 NUMBER = 7.0
 OUTSIDE_ROLES: tuple[Value, ...] = ("NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "FIRST_TIMER", "MANNEQUIN")
 INSIDE_ROLES: tuple[Value, ...] = ("OWNER", "MEMBER", "COLLABORATOR")
@@ -64,7 +66,8 @@ def attacker_text(what: str, *, never: tuple[str, ...] = ()) -> Unknown:
 def login(name: str, repo: Repo) -> OpenObject:
     """Make a user or an organization."""
     kind = "Bot" if name.endswith("[bot]") else "Organization" if name == repo.owner else "User"
-    return OpenObject({"login": name, "type": kind}, rest=opaque(f"user {name}", truthy=False))
+    number: Value = OUTSIDER_ID if name in (OUTSIDER, FORK_OWNER) else opaque("an id", never=(text_of(OUTSIDER_ID),))
+    return OpenObject({"login": name, "type": kind, "id": number}, rest=opaque(f"user {name}", truthy=False))
 
 
 def insider(what: str) -> OpenObject:
@@ -82,6 +85,7 @@ def repository(repo: Repo, *, fork: bool = False) -> OpenObject:
         "owner": login(owner, repo),
         "fork": fork,
         "default_branch": repo.default_branch,
+        "id": FORK_ID if fork else opaque("our repository's id", never=(text_of(FORK_ID),)),
         "archived": False,
         "disabled": False,
         "html_url": f"https://github.com/{full}",
@@ -112,7 +116,6 @@ class PullRequest:
 
 def pull_request(repo: Repo, pull: PullRequest) -> OpenObject:
     """Make `github.event.pull_request`."""
-    taints = (ATTACKER,) if pull.fork else ()
     free = attacker_text if pull.fork else _insider_text
     head_repo: Value = None if pull.deleted else repository(repo, fork=pull.fork)
     owner = FORK_OWNER if pull.fork else repo.owner
@@ -124,7 +127,7 @@ def pull_request(repo: Repo, pull: PullRequest) -> OpenObject:
             "repo": head_repo,
             "sha": head_commit(),
             "user": None if pull.deleted else login(owner, repo),
-            "label": opaque("the head's label", taints=taints),
+            "label": concatenate([f"{owner}:", head_ref]),
         },
         rest=opaque("the head's payload", truthy=False, taints=(PR_HEAD,)),
     )
@@ -267,8 +270,8 @@ def github(repo: Repo, items: Mapping[str, Value]) -> dict[str, Value]:
         "run_attempt": opaque("the attempt"),
         "token": opaque("the job's token"),
         "job": opaque("the job's id"),
-        "repository_id": opaque("the repository's id"),
-        "repository_owner_id": opaque("the owner's id"),
+        "repository_id": opaque("our repository's id", never=(text_of(FORK_ID),)),
+        "repository_owner_id": opaque("our owner's id", never=(text_of(OUTSIDER_ID),)),
         "repository_visibility": opaque("the repository's visibility"),
         "ref_protected": Unknown(reason="branch protection", options=(True, False)),
         "head_ref": "",

@@ -182,6 +182,7 @@ class _WorkflowParser:
             permissions=self.permissions(node.get("permissions")),
             cache_mode=_cache_mode(node.get("cache-mode")),
             env=self.texts(node.get("env")),
+            outputs=self.texts(node.get("outputs")),
             matrix=Matrix(line=matrix.line, node=matrix) if matrix is not None else None,
             steps=self.steps(steps),
             uses=Text(text=node_text(uses), line=uses.line) if uses is not None else None,

@@ -326,3 +326,12 @@ def test_every_systematic_edit_of_a_good_fixture_is_found(audit_texts, data, fix
 def test_neutral_edits_of_good_fixtures_raise_nothing(audit_texts, data, fixture, edit):
     text = (data / fixture).read_text(encoding="utf-8")
     assert not audit_texts(edit(text), policy=LOOSE).rules()
+
+
+@pytest.mark.parametrize("name", ["gpu", "nightly"])
+def test_no_lost_or_doubled_line_crashes_the_audit(own, audit_texts, name):
+    lines = own[0][name].splitlines(keepends=True)
+    for number, line in list(enumerate(lines))[::4]:
+        if line.strip() and not line.lstrip().startswith("#"):
+            audit_texts("".join(lines[:number] + lines[number + 1 :]), policy=POLICY)
+            audit_texts("".join([*lines[:number], line, line, *lines[number + 1 :]]), policy=POLICY)

@@ -505,3 +505,39 @@ def test_a_gate_inside_a_step_is_printed_and_discharges_nothing(audit_texts):
     found = audit_texts(text)
     assert "untrusted-on-self-hosted" in found.rules()
     assert "soft gate in a step: `github.actor == 'somebody'`" in found.cell("a", "fork-pr:opened").why
+
+
+@pytest.mark.parametrize(
+    ("output", "state"),
+    [
+        ("${{ github.event.pull_request.head.repo.full_name == github.repository }}", "skipped"),
+        ("${{ github.event_name == 'pull_request' }}", "runs"),
+        ("${{ steps.ask.outputs.go }}", "maybe"),
+        ("${{ steps.ask.outcome == 'success' }}", "maybe"),
+        ("${{ vars.OPEN }}", "skipped"),
+    ],
+)
+def test_outputs_that_no_step_decides_are_known(audit_texts, output, state):
+    text = workflow(
+        job("gate", f'outputs: {{go: "{output}"}}') + job("gpu", "needs: gate", "if: needs.gate.outputs.go == 'true'"),
+        on="pull_request",
+    )
+    assert audit_texts(text).state("gpu", "fork-pr:opened") == state
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "github.event.pull_request.head.repo.id == github.event.pull_request.base.repo.id",
+        "github.event.pull_request.head.repo.owner.login == github.repository_owner",
+        "github.event.pull_request.head.user.login == 'owner'",
+        "startsWith(github.event.pull_request.head.label, 'owner:')",
+        "github.event.pull_request.head.repo.html_url == 'https://github.com/owner/name'",
+        'contains(fromJSON(\'["OWNER", "MEMBER"]\'), github.event.pull_request.author_association)',
+        "github.actor == 'somebody'",
+        "github.event.pull_request.head.repo.fork != true && github.event.pull_request.head.repo != null",
+    ],
+)
+def test_guards_that_hold_a_fork_off(audit_texts, guard):
+    found = audit_texts(workflow(f"  a:\n    if: {guard}\n    runs-on: gpu\n    {STEPS}\n", on="pull_request"))
+    assert "untrusted-on-self-hosted" not in found.rules()
