@@ -20,6 +20,7 @@ from rich.table import Table
 from monitoring.errors import IncompleteRun, MonitoringError, RunNotFound
 from monitoring.read import find_run, read
 from monitoring.reading.summary import RunSummary, summarize_run
+from monitoring.reading.upkeep import UsageError, choose_runs, format_bytes, format_time, parse_age
 from monitoring.rows import RunRecord
 from monitoring.store import Store, open_store
 
@@ -28,7 +29,6 @@ INTERRUPTED = 130
 PIPE_WIDTH = 160
 """Columns of a table that goes into a pipe, which has no width of its own."""
 
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 STORE_HELP = "a folder, clickhouse://host:8123/database or clickhouses://..."
 
 
@@ -38,10 +38,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing a usage block."""
         raise UsageError(message, hint=f"`{self.prog} --help` lists what is possible")
-
-
-class UsageError(MonitoringError):
-    """The command line asks for something that does not exist."""
 
 
 def build_parser() -> Parser:
@@ -228,54 +224,6 @@ def run_prune(store: Store, options: argparse.Namespace) -> int:
     if not chosen:
         out.print("nothing to remove", highlight=False)
     return OK
-
-
-def choose_runs(
-    records: Sequence[RunRecord],
-    *,
-    named: Sequence[str],
-    keep: int | None,
-    older_than: float | None,
-    now: float,
-    where: str,
-) -> list[str]:
-    """Choose which runs to remove; `records` oldest first, times in seconds; `RunNotFound` for an unknown name."""
-    started: dict[str, int] = {}
-    for record in records:
-        started[record.run_id] = min(started.get(record.run_id, record.started_at), record.started_at)
-    unknown = [name for name in named if name not in started]
-    if unknown:
-        raise RunNotFound(f"{where} holds no run {', '.join(unknown)}", hint="`python -m monitoring list` names them")
-    order = list(started)
-    chosen = set(named)
-    if keep is not None:
-        chosen |= set(order[: max(0, len(order) - keep)])
-    if older_than is not None:
-        chosen |= {run_id for run_id, at in started.items() if at / 1e9 < now - older_than}
-    return [run_id for run_id in order if run_id in chosen]
-
-
-def parse_age(text: str) -> float:
-    """Read `90m`, `12h` or `30d` as seconds."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
-    if match is None:
-        raise UsageError(f"--older-than is {text!r}, expected a number and its unit", hint="units: s, m, h, d; say 30d")
-    return float(match.group(1)) * SECONDS[match.group(2)]
-
-
-def format_bytes(count: int) -> str:
-    """Write a size for people: 1536 -> `1.5 KiB`."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def format_time(nanoseconds: int) -> str:
-    """Write a time for people, in local time; "-" for 0."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(nanoseconds / 1e9)) if nanoseconds else "-"
 
 
 def _summaries(store: Store, records: Sequence[RunRecord] | None = None) -> list[RunSummary]:

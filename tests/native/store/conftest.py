@@ -23,7 +23,8 @@ from monitoring.blocks import decode_blocks
 from monitoring.errors import StoreError
 from monitoring.rows import CaptureRow
 from monitoring.store import Store, open_store
-from monitoring.store.embedded import EngineCarrier, create_store
+from monitoring.store.embedded import EngineCarrier
+from monitoring.store.folder import create_store
 
 KINDS = (
     "memory",

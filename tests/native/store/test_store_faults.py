@@ -22,6 +22,7 @@ from monitoring.errors import IncompleteRun, StoreError
 from monitoring.read import read
 from monitoring.rows import CLOSED, RunRecord, encode_rows
 from monitoring.store import embedded, open_store
+from monitoring.store import folder as folders
 
 native = pytest.importorskip("monitoring._native", reason="the native library is not built")
 
@@ -296,10 +297,10 @@ def test_a_read_only_disk_is_named(opening: Any, small_disk: Path) -> None:
 
 def test_no_space_left_is_named(tmp_path: Path) -> None:
     text = "Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE) (version 26.9)"
-    error = embedded.engine_error(text, folder=tmp_path)
+    error = folders.engine_error(text, folder=tmp_path)
     assert "disk of" in error.message
     assert "free space" in error.hint
-    assert "disk is full" in embedded.hint_of(errno.ENOSPC)
+    assert "disk is full" in folders.hint_of(errno.ENOSPC)
 
 
 DYING = """
@@ -450,7 +451,7 @@ def test_folders_that_are_no_store(opening: Any, tmp_path: Path) -> None:
                           ('{"kind": "lockgate captures", "schema_version": 99}', "schema version 99")]
 )  # fmt: skip
 def test_a_damaged_marker_is_named(opening: Any, tmp_path: Path, content: str, what: str) -> None:
-    (tmp_path / embedded.MARKER).write_text(content)
+    (tmp_path / folders.MARKER).write_text(content)
     for use in ("prepare", "read_runs"):
         with pytest.raises(StoreError, match=what):
             getattr(opening(tmp_path), use)()
@@ -464,7 +465,7 @@ def test_a_folder_that_cannot_be_written(opening: Any, tmp_path: Path) -> None:
     (tmp_path / "store" / "engine.lock").mkdir()  # nobody, root included, opens a folder for writing
     with pytest.raises(StoreError, match="lock file cannot be written: Is a directory"):
         opening(tmp_path / "store").read_runs()
-    assert "copy the folder" in embedded.hint_of(errno.EROFS)
+    assert "copy the folder" in folders.hint_of(errno.EROFS)
 
 
 def test_without_chdb_the_extra_is_named(opening: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -479,7 +480,7 @@ def test_without_chdb_the_extra_is_named(opening: Any, monkeypatch: pytest.Monke
 def test_an_engine_that_cannot_start_says_why(opening: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "engine.py"
     script.write_text("import sys; sys.exit(3)")
-    embedded.create_store(tmp_path / "store")
+    folders.create_store(tmp_path / "store")
     monkeypatch.setattr(embedded.engine, "__file__", str(script))
     with pytest.raises(StoreError, match="ended with code 3"):
         opening(tmp_path / "store").read_runs()
