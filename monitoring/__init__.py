@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from monitoring.hooks.select import register_preset
     from monitoring.policy import Backpressure, Delivery, Limits, Policy, Schedule
     from monitoring.read import read
+    from monitoring.reading.internals import Internals
     from monitoring.stats import Stats
     from monitoring.store import open_store
 
@@ -46,6 +47,7 @@ __all__ = [
     "Delivery",
     "DrainTimeout",
     "IncompleteRun",
+    "Internals",
     "Limits",
     "MissingDependency",
     "Monitor",
@@ -88,6 +90,7 @@ _HOMES = {
     "hooks.select": ("register_preset",),
     "policy": ("Backpressure", "Delivery", "Limits", "Policy", "Schedule"),
     "read": ("read",),
+    "reading.internals": ("Internals",),
     "stats": ("Stats",),
     "store": ("open_store",),
 }

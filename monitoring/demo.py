@@ -95,7 +95,7 @@ def run(console: Console, *, out: Path, store: str, tokens: int) -> int:
     console.print(f"{compared} tensors read back, {verdict} to the model's own", highlight=False)
     console.print(f"cost of watching: {cost}", highlight=False)
     console.print(f"picture: {escape(str(picture))}", highlight=False)
-    console.print(f"look further: python -m monitoring show {escape(url)} {monitor.run_id}", highlight=False)
+    console.print(f"look further: python -m monitoring show {escape(url)} --run {monitor.run_id}", highlight=False)
     return 1 if wrong else 0
 
 

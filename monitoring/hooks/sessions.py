@@ -244,8 +244,7 @@ class Sessions:
 
 def output_cache(output: Any) -> Any:
     """Find the cache that a forward pass returned, if it did."""
-    for name in ("cache", "past_key_values"):
-        found = getattr(output, name, None)
-        if found is not None and read_past(found) > 0:
-            return found
-    return None
+    # Where there is the new name, asking for the old one warns.
+    name = "cache" if hasattr(output, "cache") else "past_key_values"
+    found = getattr(output, name, None)
+    return found if found is not None and read_past(found) > 0 else None
