@@ -130,7 +130,7 @@ def _write(result: Result, options: argparse.Namespace, context: Context, opened
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ReportError(f"cannot write {path}: {error.strerror}") from error
-    elif options.format == "table":
+    elif options.format == "table" and context.out.stdout.is_terminal:
         context.out.show(render_table(result, opened=opened, base=options.diff or ""))
     else:
         context.out.stdout.file.write(text)
@@ -150,8 +150,6 @@ def _text(result: Result, options: argparse.Namespace, opened: Sequence[str] | N
         return json.dumps(render_sarif(result), indent=2, ensure_ascii=False) + "\n"
     if options.format == "markdown":
         return render_markdown(result, opened=opened, base=base)
-    if not options.out:
-        return ""
     console = Console(file=io.StringIO(), width=WIDTH, force_terminal=False)
     console.print(render_table(result, opened=opened, base=base))
     return str(console.file.getvalue())  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ def build_rows(repo: Repo, mentions: Mentions) -> tuple[Row, ...]:
         *push_rows(repo),
         *default_branch_rows(repo),
         *run_rows(repo),
-        *comment_rows(repo),
+        *comment_rows(repo, issues=mentions.listens_to_comments),
         *(issue_row(repo, kind) for kind in ("opened", *mentions.issue_types)),
         *target_rows(repo, mentions, labels),
         review_row(repo),

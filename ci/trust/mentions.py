@@ -60,6 +60,7 @@ def find_mentions(folder: Folder, default_branch: str) -> Mentions:
         ),
         events=tuple(dict.fromkeys(one.name for one in triggers if one.name not in KNOWN_EVENTS)),
         listens_to_labeled="labeled" in types,
+        listens_to_comments=any(trigger.name == "issue_comment" for trigger in triggers),
         other_base=other_base,
     )
 

@@ -206,26 +206,40 @@ def run_rows(repo: Repo) -> Iterable[Row]:
         )
 
 
-def comment_rows(repo: Repo) -> Iterable[Row]:
-    """List comments by everybody."""
+def comment_rows(repo: Repo, *, issues: bool) -> Iterable[Row]:
+    """List comments by everybody on pull requests and, where files listen, on plain issues."""
+    if issues:
+        yield _comment_row(repo, "NONE", fork=None)
     for role, fork in (("NONE", True), ("CONTRIBUTOR", True), ("MEMBER", True), ("NONE", False)):
-        outside = role in payloads.OUTSIDE_ROLES
-        payload: dict[str, Value] = {"comment": payloads.comment(repo, role), "issue": payloads.issue(repo, fork=fork)}
-        actor: Value = payloads.OUTSIDER if outside else None
-        place = "fork-pr" if fork else "internal-pr"
-        yield Row(
-            id=f"comment:{role}@{place}",
-            label=f"comment by {role} on {'a fork' if fork else 'an internal'} PR",
-            variants=tuple(
-                _default_variant(repo, "issue_comment", payload, action=action, actor=actor)
-                for action in ("created", "edited", "deleted")
-            ),
-            code=Trust.TRUSTED,
-            head=Trust.UNTRUSTED if fork else Trust.INTERNAL,
-            outsider=outside,
-            cache="default",
-            cache_writes=False,
-        )
+        yield _comment_row(repo, role, fork=fork)
+
+
+PLACES = {
+    True: ("fork-pr", "a fork PR", Trust.UNTRUSTED),
+    False: ("internal-pr", "an internal PR", Trust.INTERNAL),
+    None: ("issue", "an issue", None),
+}
+"""Where a comment stands: its word in the id, its words for people, whose code its pull request holds."""
+
+
+def _comment_row(repo: Repo, role: str, *, fork: bool | None) -> Row:
+    place, where, head = PLACES[fork]
+    outside = role in payloads.OUTSIDE_ROLES
+    payload: dict[str, Value] = {"comment": payloads.comment(repo, role), "issue": payloads.issue(repo, fork=fork)}
+    actor: Value = payloads.OUTSIDER if outside else None
+    return Row(
+        id=f"comment:{role}@{place}",
+        label=f"comment by {role} on {where}",
+        variants=tuple(
+            _default_variant(repo, "issue_comment", payload, action=action, actor=actor)
+            for action in ("created", "edited", "deleted")
+        ),
+        code=Trust.TRUSTED,
+        head=head,
+        outsider=outside,
+        cache="default",
+        cache_writes=False,
+    )
 
 
 def issue_row(repo: Repo, action: str) -> Row:

@@ -13,6 +13,7 @@ from ci.trust.rules import RULES
 from ci.trust.trust import Severity, State
 
 SARIF_LEVELS = {Severity.FAIL: "error", Severity.WARN: "warning", Severity.SETTING: "note"}
+HELP = "Described in docs/security.md of Lockgate, under {}."
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -174,12 +175,11 @@ def render_sarif(result: Result) -> dict[str, Any]:
                 "tool": {
                     "driver": {
                         "name": "lockgate audit",
-                        "informationUri": "https://github.com/" + result.audit.repo.full_name,
                         "rules": [
                             {
                                 "id": rule,
                                 "shortDescription": {"text": summaries[rule]},
-                                "helpUri": f"docs/security.md#{rule}",
+                                "help": {"text": HELP.format(rule)},
                             }
                             for rule in used
                         ],

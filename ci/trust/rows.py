@@ -63,4 +63,5 @@ class Mentions:
     issue_types: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     listens_to_labeled: bool = False
+    listens_to_comments: bool = False
     other_base: bool = False

@@ -145,6 +145,7 @@ PUSHES = {"push:default", "push:feature", "push:feat/x", "mirror:7", "mirror:123
                 "comment:CONTRIBUTOR@fork-pr",
                 "comment:MEMBER@fork-pr",
                 "comment:NONE@internal-pr",
+                "comment:NONE@issue",
             },
         ),
         ("release", {"release"}),
