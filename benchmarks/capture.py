@@ -83,14 +83,14 @@ def measure_hooks(model: Any, *, columns: int, rounds: int) -> dict[str, Any]:
 
     watch = monitoring.watch(model, select="mlp_out", store="null:")
     watch.open()
-    taps = watch._recorder.taps
+    taps = watch._recorder.taps  # noqa: SLF001 - the parts themselves are measured
     # The watch's own hooks on the layers come off: here they run inside a timer.
     for layer in model.transformer.h:
-        layer.mlp._forward_hooks.clear()
+        layer.mlp._forward_hooks.clear()  # noqa: SLF001
     ways = {
         "nothing": lambda _: lambda *_: None,
         "cloning hook": lambda _: lambda _m, _a, output: kept.append(output.clone()),
-        "watch": lambda index: install._output_hook(taps[index]),
+        "watch": lambda index: install._output_hook(taps[index]),  # noqa: SLF001
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     forward: list[float] = []

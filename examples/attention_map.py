@@ -1,4 +1,4 @@
-"""Attention map: where does each head look while the model writes?
+"""Draw where each attention head looks while the model writes.
 
     python examples/attention_map.py [--store attention-store] [--out attention.png]
 

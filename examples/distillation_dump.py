@@ -35,8 +35,8 @@ def main() -> None:
 def model(layers: int, width: int) -> Any:
     """Build a GPT-2 with random weights."""
     config = transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_layer=layers, n_embd=width, n_head=4, n_positions=COLUMNS, bos_token_id=0, eos_token_id=0,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        vocab_size=VOCABULARY, n_layer=layers, n_embd=width, n_head=4, n_positions=COLUMNS,
+        bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
     return transformers.GPT2LMHeadModel(config)
 

@@ -1,4 +1,4 @@
-"""Drift: does a model still compute what it computed when it was released?
+"""Tell whether a model still computes what it computed when it was released.
 
     python examples/norm_drift.py [--store drift-store]
 
@@ -52,9 +52,9 @@ def build() -> Any:
 def record(model: Any, probes: Any, store: str, *, model_id: str) -> str:
     """Record the residual stream of the probes; the run's id."""
     names = [f"probe{row}" for row in range(len(probes))]
-    with monitoring.watch(model, select="resid_pre,resid_final", store=store, model_id=model_id) as watch:
-        with watch.requests(names), torch.no_grad():
-            model(probes)
+    watch = monitoring.watch(model, select="resid_pre,resid_final", store=store, model_id=model_id)
+    with watch, watch.requests(names), torch.no_grad():
+        model(probes)
     return watch.run_id
 
 
@@ -63,8 +63,8 @@ def show(before: monitoring.Internals, after: monitoring.Internals) -> None:
     table = Table(title="change of the residual stream")
     for name in ("before layer", "mean norm", "norm now", "relative change", ""):
         table.add_column(name, justify="right")
-    states = zip(before.site("resid_pre") + before.site("resid_final"), after.site("resid_pre") + after.site("resid_final"), strict=True)  # fmt: skip
-    for layer, (old, new) in enumerate(states):
+    old_states, new_states = (run.site("resid_pre") + run.site("resid_final") for run in (before, after))
+    for layer, (old, new) in enumerate(zip(old_states, new_states, strict=True)):
         change = ((new - old).norm() / old.norm()).item()
         name = str(layer) if layer < len(before.site("resid_pre")) else "end"
         sign = "[red]drifted[/]" if change > ALARM else "[green]same[/]"
