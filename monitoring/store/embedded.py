@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from monitoring.errors import MissingDependency, StoreError
@@ -29,6 +30,9 @@ from monitoring.store.url import StoreUrl
 
 START_LIMIT = 60.0
 """Seconds for an engine to come up: a cold import of chDB reads half a gigabyte."""
+
+FREE_BYTES = 64 << 20
+"""Disk space that inserts leave free: a merge that runs out of it damages its rows without a word (chDB 4.4)."""
 
 END_LIMIT = 5.0
 """Seconds to wait for an engine's process once it has let go of the folder."""
@@ -57,7 +61,8 @@ class EmbeddedStore(SqlStore):
         """Touch nothing yet."""
         self.folder = Path(url.location).absolute()
         carrier = EngineCarrier(self.folder)
-        super().__init__(url=str(url), carrier=carrier, tables=Tables.of(url), own_database=False)
+        tables = replace(Tables.of(url), free_bytes=FREE_BYTES)
+        super().__init__(url=str(url), carrier=carrier, tables=tables, own_database=False)
 
     def prepare(self) -> None:
         """Make the folder a store unless it is one; refuses a folder with other content."""

@@ -16,6 +16,12 @@ MARKER = "monitoring-store.json"
 KIND = "lockgate captures"
 
 
+NOT_ENOUGH_SPACE = 243
+"""ClickHouse's error code."""
+
+FULL_HINT = "free space there: the engine keeps 64 MiB free, and even removing runs needs some"
+
+
 def create_store(folder: Path) -> None:
     """Make an empty or absent folder a store; leaves a store as it is, refuses anything else."""
     marker = folder / MARKER
@@ -63,14 +69,10 @@ def engine_error(text: str, *, folder: Path, number: int = 0) -> StoreError:
     """Turn chDB's error text into ours: short, with a hint where one helps."""
     message = " ".join(text.split("Stack trace", maxsplit=1)[0].split())[:MAX_MESSAGE]
     match = FAULT.search(message)
-    hint = HINTS.get(int(match.group(1)), "") if match else ""
-    if any(
-        word in message for word in ("No space left", "NOT_ENOUGH_SPACE", "errno: 28", "errno: 27", "File too large")
-    ):
-        return StoreError(
-            f"the disk of {folder} is full: {message}", hint="free space there: even removing runs needs some"
-        )
-    return StoreError(f"{folder}: {message}", hint=hint_of(number) or hint)
+    code = int(match.group(1)) if match else 0
+    if code == NOT_ENOUGH_SPACE or any(word in message for word in ("No space left", "errno: 28", "errno: 27")):
+        return StoreError(f"the disk of {folder} is full: {message}", hint=FULL_HINT)
+    return StoreError(f"{folder}: {message}", hint=hint_of(number) or HINTS.get(code, ""))
 
 
 def describe(error: OSError) -> str:

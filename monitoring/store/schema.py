@@ -24,6 +24,8 @@ DEDUPLICATION_WINDOW = 1000
 TOKENS_SINCE = (22, 2)
 """First version with `insert_deduplication_token` and `non_replicated_deduplication_window`."""
 
+FREE_BYTES_SINCE = (24, 10)
+
 MUTATIONS_SYNC_SINCE = (20, 1)
 
 Version = tuple[int, ...]
@@ -31,7 +33,10 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Where the two tables are and of which kind; all names are checked identifiers."""
+    """Where the two tables are and of which kind; all names are checked identifiers.
+
+    `free_bytes` is the disk space below which inserts are refused (0: the engine's own judgement).
+    """
 
     database: str = "default"
     captures: str = "captures"
@@ -39,6 +44,7 @@ class Tables:
     cluster: str = ""
     replicated: bool = False
     engine: str = "MergeTree"
+    free_bytes: int = 0
 
     @classmethod
     def of(cls, url: StoreUrl) -> Tables:
@@ -136,6 +142,8 @@ def _engine(
     if tables.engine == "Null" and name == tables.captures:
         return "Null"
     settings = [f"index_granularity = {granularity}"]
+    if tables.free_bytes and version >= FREE_BYTES_SINCE:
+        settings.append(f"min_free_disk_bytes_to_perform_insert = {tables.free_bytes}")
     if tables.replicated:
         # The macros are the server's; each table has a path of its own in the coordination service.
         place = f"'/clickhouse/tables/{{shard}}/{tables.database}/{tables.local(name)}', '{{replica}}'"

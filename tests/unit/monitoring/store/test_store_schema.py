@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,13 @@ def test_modern_settings_come_after_a_version_check() -> None:
     assert captures.endswith("SETTINGS index_granularity = 32, non_replicated_deduplication_window = 1000")
     assert "mutations_sync = 2" in delete_statements(tables(), "r", version=NEW)[0]
     assert "mutations_sync" not in delete_statements(tables(), "r", version=OLD)[0]
+
+
+def test_space_is_kept_free_where_the_engine_can() -> None:
+    roomy = replace(tables(), free_bytes=1 << 20)
+    assert "min_free_disk_bytes_to_perform_insert = 1048576" in create_statements(roomy, version=NEW)[1]
+    assert "min_free" not in create_statements(roomy, version=OLD)[1]
+    assert "min_free" not in create_statements(tables(), version=NEW)[1]
 
 
 def test_a_cluster_gets_local_and_distributed_tables() -> None:
