@@ -11,6 +11,7 @@ import pytest
 
 GUARD = "lockgate_guard"
 GUARD_LINE = f"{GUARD}(need, *details): skip at set-up what this machine lacks; made by ci.stages.guards"
+PORT_LINE = "lockgate_port(number, ...): the test binds this TCP port; no two of a machine run at once under lockgate"
 MOST_LISTED = 20
 
 
@@ -24,8 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the guards' mark, so that strict markers accept it."""
+    """Register our marks, so that strict markers accept them."""
     config.addinivalue_line("markers", GUARD_LINE)
+    config.addinivalue_line("markers", PORT_LINE)
 
 
 @pytest.hookimpl(tryfirst=True)

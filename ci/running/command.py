@@ -7,6 +7,8 @@ import secrets
 from pathlib import Path
 
 from ci.context import Context
+from ci.errors import UsageError
+from ci.running.agent import TOKEN
 from ci.running.events import SUPERVISOR, EventLog
 from ci.running.folder import hold_folder
 from ci.running.options import compose_arguments
@@ -38,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="imported once for all ranks (default: torch; '' for none)",
     )
     parser.add_argument("--coverage", action="store_true", help="measure coverage in every process of the run")
+    parser.add_argument("--nodes", metavar="N", type=_count, default=1, help="spread the ranks of a test over N nodes")
+    parser.add_argument("--listen", metavar="HOST:PORT", default="", help="where the other nodes' agents find this one")
     parser.add_argument("--no-checks", action="store_true", help="leave out the stage's checks, run the tests alone")
     parser.epilog = "Other arguments (-k EXPR, -x, --lf, paths, ...) are pytest's."
 
@@ -46,6 +50,11 @@ def run(options: argparse.Namespace, context: Context) -> int:
     """Run a stage; gives 0 (green), 1 (red) or the code of what made a verdict impossible."""
     settings = read_settings(context.root)
     stage = settings.stage(options.stage)
+    if options.nodes > 1 and not (options.listen and context.environ.get(TOKEN)):
+        raise UsageError(
+            f"--nodes {options.nodes} needs --listen HOST:PORT and a secret in {TOKEN}",
+            hint=f"on the other nodes: {TOKEN}=<secret> python -m ci.running.agent HOST:PORT",
+        )
     if options.shard:
         Shard.parse(options.shard)  # a wrong one is told before anything starts
     arguments = compose_arguments(stage, options.rest, root=context.root, cwd=context.cwd)

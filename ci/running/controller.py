@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ci.report.model import Outcome, Problem, RankResult, TestResult
+from ci.running.agent import TOKEN
 from ci.running.backend import choose_backend, rank_arguments
 from ci.running.crew import Demand, Locks, read_demand
 from ci.running.durations import read_durations
@@ -99,12 +100,14 @@ class Controller:
     def _run_sets(self, session: pytest.Session, scratch: Path) -> None:
         stage = self.job.stage
         self.locks = Locks(self.job.devices, os.environ)
-        size = len(self.job.devices) or max(demand.width for demand in self.demands.values())
+        across = self.job.nodes > 1  # the devices of other nodes are theirs to name: one test at a time
+        size = 0 if across else len(self.job.devices)
+        size = size or max(demand.width for demand in self.demands.values())
         durations, _ = read_durations(Path(self.job.durations))
         estimates = durations.estimates(self.items, kind=self.job.kind)
         tasks = [Task(id=test, width=self.demands[test].width, duration=estimates[test]) for test in self.items]
-        placeable = [task for task in tasks if task.width <= size]
-        order = choose_order(placeable, size).order if len(self.job.devices) > 1 else tuple(placeable)
+        placeable = [task for task in tasks if task.width <= size and task.width % self.job.nodes == 0]
+        order = choose_order(placeable, size).order if len(self.job.devices) > 1 and not across else tuple(placeable)
         self.scheduler = Scheduler(order, size)
         self.left = Counter(self.demands[task.id].shape for task in placeable)
         self.fleet = Fleet(
@@ -113,7 +116,8 @@ class Controller:
                 arguments=rank_arguments(self.config.invocation_params.args), backend=choose_backend(self.job),
                 test_limit=stage.test_timeout, grace=min(stage.grace, stage.test_timeout),
                 group_limit=max(1.0, GROUP_SHARE * stage.test_timeout),
-                masks_devices=bool(self.job.devices) and not self.job.simulated,
+                masks_devices=bool(self.job.devices) and not self.job.simulated and not across,
+                nodes=self.job.nodes, listen=self.job.listen, token=os.environ.get(TOKEN, ""),
                 expected=lambda: tuple(self.items), known=lambda: self.known,
                 files=tuple({str(item.path): None for item in self.items.values()}),
             ),
@@ -121,9 +125,10 @@ class Controller:
         )  # fmt: skip
         try:
             for task in tasks:
-                if task.width > size:
+                if task not in placeable:
                     self._refuse(task, size)
                     self._stop_if_asked(session)
+            self.fleet.wait_for_agents()
             self._loop(session)
         except (session.Failed, session.Interrupted):
             self._wind_down()
@@ -215,7 +220,9 @@ class Controller:
         self.locks.give(one.devices)
 
     def _uuids(self, grant: Grant) -> tuple[str, ...]:
-        return tuple(self.job.devices[position].uuid for position in grant.positions) if self.job.devices else ()
+        if not self.job.devices or self.job.nodes > 1:
+            return ()
+        return tuple(self.job.devices[position].uuid for position in grant.positions)
 
     # One test ----------------------------------------------------------------------------------
 
@@ -404,6 +411,9 @@ class Controller:
         item = self.items[task.id]
         reason = f"needs {task.width} devices, the pool has {size}"
         hint = f"--simulate {task.width} runs it on the CPU"
+        if task.width <= size:
+            reason = f"has {task.width} ranks, which {self.job.nodes} nodes cannot share evenly"
+            hint = f"give it an `nproc` that {self.job.nodes} divides"
         problem = Problem(check="width", message=f"{task.id} {reason}", hint=hint)
         self.plugin.log.write(Kind.PROBLEM, problem=asdict(problem))
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

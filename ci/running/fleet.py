@@ -6,14 +6,17 @@ open -> STARTING -> (ids agree) BEGINNING -> IDLE -> dispatch -> BUSY -> IDLE ..
 
 from __future__ import annotations
 
+import os
 import secrets
 import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ci.errors import InfrastructureError
+from ci.running.agent import make_order, start_node
 from ci.running.channel import Channel, Message, find_free_port, listen, name_address
 from ci.running.launcher import Launcher
 from ci.running.rank import RankSpec
@@ -26,6 +29,9 @@ START_LIMIT = 180.0
 """Seconds for a set to import, collect and join its process group on a cold, busy machine."""
 MOST_LINES = 30
 END_LIMIT = 30.0
+WAIT_FOR_AGENTS = 300.0
+TORCHRUNS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun tells its workers itself."""
 CRASH_GRACE = 1.0
 """Seconds that peers of a crashed rank get to say what they saw."""
 
@@ -65,6 +71,9 @@ class FleetPlan:
     expected: Callable[[], Sequence[str]]
     known: Callable[[], Sequence[str]]
     files: tuple[str, ...] = ()
+    nodes: int = 1
+    listen: str = ""
+    token: str = ""
 
 
 class Fleet:
@@ -75,9 +84,10 @@ class Fleet:
         self.plan = plan
         self.sets: list[RankSet] = []
         self._launcher = launcher
-        self._token = secrets.token_hex(16)
+        self._token = plan.token or secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
-        self._server = listen(f"unix:{plan.scratch / 'ranks.sock'}")
+        self._agents: list[Channel] = []
+        self._server = listen(plan.listen or f"unix:{plan.scratch / 'ranks.sock'}")
         self._address = name_address(self._server)
         self._selector.register(self._server, selectors.EVENT_READ, None)
         self._count = 0
@@ -101,11 +111,42 @@ class Fleet:
         made = RankSet(
             name=name, shape=shape, start=start, devices=tuple(devices), mark=mark, members=members, spare=spare
         )
+        self.sets.append(made)
         port = find_free_port()
+        if self.plan.nodes > 1:
+            self._start_nodes(made, self._spec(made, members[0], port))
+            return made
         for member in members:
             member.process = self._launcher.start(self._spec(made, member, port), inherit=inherit)
-        self.sets.append(made)
         return made
+
+    def wait_for_agents(self) -> None:
+        """Wait until every other node has joined; raises `InfrastructureError` when one does not come."""
+        end = time.monotonic() + WAIT_FOR_AGENTS
+        while len(self._agents) < self.plan.nodes - 1:
+            if time.monotonic() > end:
+                raise InfrastructureError(
+                    f"{len(self._agents)} of {self.plan.nodes - 1} other nodes joined in {WAIT_FOR_AGENTS:g} s",
+                    hint=f"on each: LOCKGATE_TOKEN=<secret> python -m ci.running.agent {self.plan.listen}",
+                )
+            self.poll(1.0)
+
+    def _start_nodes(self, one: RankSet, spec: RankSpec) -> None:
+        """Have every node start its share of a set by torchrun; this node's own share too."""
+        host = self.plan.listen.rpartition(":")[0]
+        own = {name: value for name, value in spec.environ.items() if name not in TORCHRUNS}
+        log = str(self.plan.folder / f"rank-{one.name}-r")
+        spec = replace(spec, local=False, environ=own, log=log, arguments=spec.arguments[:-1])
+        order = make_order(one.name, spec, nodes=self.plan.nodes, endpoint=f"{host}:{find_free_port()}")
+        order["mark"] = one.mark
+        one.tell = self._tell_agents
+        for number, agent in enumerate(self._agents, start=1):
+            agent.send({**order, "node": number})
+        start_node(order, cwd=Path.cwd(), environ=os.environ)
+
+    def _tell_agents(self, message: Message) -> None:
+        for agent in self._agents:
+            agent.send(message)
 
     def begin(self, rank_set: RankSet) -> None:
         """Let a set whose ids agree join its process group."""
@@ -166,11 +207,15 @@ class Fleet:
             return
         self._selector.unregister(channel)
         hello = messages[0] if messages else {}
+        if hello.get("say") == "agent" and secrets.compare_digest(str(hello.get("token", "")), self._token):
+            self._agents.append(channel)
+            return
         member = self._find(hello) if secrets.compare_digest(str(hello.get("token", "")), self._token) else None
         if member is None:
             channel.close()
             return
         member.channel = channel
+        member.pid = int(hello["pid"])
         self._selector.register(channel, selectors.EVENT_READ, member)
         for message in messages[1:]:
             self._take(member, message)

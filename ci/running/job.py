@@ -33,6 +33,8 @@ class Job:
     simulated: bool = False
     process_group: str = "auto"
     preload: tuple[str, ...] = ("torch",)
+    nodes: int = 1
+    listen: str = ""
     reruns: int = 0
     plan: str = ""
     done: tuple[str, ...] = ()

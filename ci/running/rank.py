@@ -10,11 +10,14 @@ import atexit
 import faulthandler
 import gc
 import json
+import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -60,9 +63,12 @@ class RankSpec:
 def run_rank(spec: RankSpec, *_inherited: object) -> NoReturn:
     """Be a rank until the controller says end, or is gone; never returns."""
     process.die_with_parent()
-    os.setsid()
+    with suppress(PermissionError):  # torchrun's workers lead a session of their own already
+        os.setsid()
     # What the server imported lives for ever: the collector need not walk it, nor unshare its pages, in every rank.
     gc.freeze()
+    # multiprocessing makes its own way of starting the default of its children; tests expect the usual one.
+    multiprocessing.set_start_method(None, force=True)
     redirect(Path(spec.log))
     os.environ.update(spec.environ)
     faulthandler.enable(file=sys.__stderr__ or 2, all_threads=True)
@@ -98,16 +104,14 @@ def redirect(log: Path) -> None:
 
 
 def main() -> NoReturn:
-    """Be the rank that torchrun started: the spec of the set comes on stdin's place, the number from torchrun."""
+    """Be a rank that torchrun started: the spec of its set is in a file, its number comes from torchrun."""
     spec = decode(RankSpec, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), place="rank")
     number = int(os.environ["RANK"])
     own = {key: os.environ[key] for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    run_rank(replace(spec, rank=number, environ={**spec.environ, **own}, log=f"{spec.log}{number}.log"))
-
-
-def dump_spec(spec: RankSpec) -> str:
-    """Render as JSON, for ranks that are not forked."""
-    return json.dumps(asdict(spec))
+    temp = tempfile.mkdtemp(prefix="lockgate-rank-")
+    arguments = (*spec.arguments, f"--basetemp={temp}")
+    environ = {**spec.environ, **own, "LOCKGATE_RANK": str(number)}
+    run_rank(replace(spec, rank=number, environ=environ, log=f"{spec.log}{number}.log", arguments=arguments))
 
 
 if __name__ == "__main__":

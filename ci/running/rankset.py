@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -39,6 +39,7 @@ class Member:
     rank: int
     log: Path
     device: str = ""
+    pid: int = 0
     process: BaseProcess | None = None
     channel: Channel | None = None
     ids: tuple[str, ...] | None = None
@@ -114,6 +115,8 @@ class RankSet:
     grace_end: float | None = None
     first_resident: dict[int, int] = field(default_factory=dict)
     last: str = ""
+    tell: Callable[[Message], None] | None = None
+    """How to reach the agents of the other nodes, if the set spans several."""
 
     @property
     def test(self) -> str:
@@ -143,12 +146,11 @@ class RankSet:
 
     def ask_stacks(self, members: Sequence[Member], number: int) -> None:
         """Have these ranks write the stacks of all their threads into their logs."""
-        asked = False
-        for member in members:
-            if member.process is not None and member.process.pid and not member.closed:
-                kill_rank_only(member.process.pid, number)
-                asked = True
-        if asked:
+        pids = [member.pid for member in members if member.pid and not member.closed]
+        if self.tell is not None:
+            self.tell({"do": "signal", "pids": pids, "number": int(number)})
+        kill_all(pids, number)
+        if pids:
             time.sleep(STACK_WAIT)
 
     def kill(self) -> None:
@@ -156,6 +158,8 @@ class RankSet:
         for member in self.members:
             if member.process is not None and member.process.pid:
                 kill_rank(member.process.pid)
+        if self.tell is not None:
+            self.tell({"do": "drop", "set": self.name})
         kill_all(find_marked(self.mark) - {os.getpid()})
         for member in self.members:
             if member.process is not None:
@@ -163,11 +167,6 @@ class RankSet:
             if member.channel is not None:
                 member.channel.close()
         self.move(State.GONE)
-
-
-def kill_rank_only(pid: int, number: int) -> None:
-    """Send a signal to the rank itself, not to what it started."""
-    kill_all([pid], number)
 
 
 def compare_ids(expected: Sequence[str], known: Sequence[str], members: Sequence[Member]) -> list[str]:

@@ -174,7 +174,7 @@ class Run:
             simulated=bool(options.simulate), process_group=options.process_group,
             preload=tuple(filter(None, options.preload.split(","))), reruns=options.reruns,
             plan=str(self.context.path(options.plan)) if planned else "", shard=options.shard,
-            durations=str(self._durations), kind=kind,
+            durations=str(self._durations), kind=kind, nodes=options.nodes, listen=options.listen,
         )  # fmt: skip
         words = ["-p", "ci.running.session", f"--rootdir={self.context.root}", *self.arguments.words]
         if options.record:

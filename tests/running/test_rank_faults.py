@@ -266,6 +266,18 @@ def test_an_extra_test_on_one_rank_is_an_infrastructure_outcome(project):
     assert "rank 1 collected more than the controller: tests/test_fault.py::test_extra" in ran.output
 
 
+def test_ranks_start_processes_as_any_process_does_and_not_as_they_were_started(project):
+    body = """
+import multiprocessing
+def test_default(): assert multiprocessing.get_start_method(allow_none=True) is None
+def test_own():
+    multiprocessing.set_start_method("spawn")  # an error if one were set already
+"""
+    project.write("tests/test_start.py", HEAD + body)
+    ran = project.ranks()
+    assert set(ran.outcomes.values()) == {"passed"}, ran.output
+
+
 def test_another_order_on_one_rank_is_harmless(project):
     project.write("tests/test_fault.py", HEAD + "def test_more(): pass\n" + TAIL)
     project.write(

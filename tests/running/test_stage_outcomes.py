@@ -302,6 +302,27 @@ def test_a_wrong_command_line_is_a_clear_error(project, name):
     assert "Traceback" not in output
 
 
+def test_tests_with_the_same_fixed_port_never_run_at_once(project):
+    body = """
+import socket, time, pytest
+pytestmark = pytest.mark.gpu
+@pytest.mark.lockgate_port(48765)
+@pytest.mark.parametrize("n", range(3))
+def test_port(n):
+    with socket.create_server(("127.0.0.1", 48765), reuse_port=False):
+        time.sleep(0.4)
+@pytest.mark.parametrize("n", range(2))
+def test_free(n): time.sleep(0.1)
+"""
+    path = project.root / "pyproject.toml"
+    row = '[tool.lockgate.stages.gpus]\nselect = "gpu"\ndevices = 2\ntest_timeout = 20\n'
+    path.write_text(row + path.read_text(encoding="utf-8"), encoding="utf-8")
+    project.write("tests/test_ports.py", body)
+    ran = project.run("gpus", "--simulate", "2", "--preload", "")
+    assert set(ran.outcomes.values()) == {"passed"}, ran.output
+    assert len({one["devices"][0] for one in ran.report["results"]}) == 2
+
+
 def test_two_runs_share_one_pool_without_ever_meeting_on_a_device(project):
     body = "import os, time, pytest\npytestmark = pytest.mark.multi_gpu\n"
     body += "@pytest.mark.parametrize('n', range(3))\ndef test_a(n): time.sleep(0.3)\n"
