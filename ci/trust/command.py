@@ -133,8 +133,10 @@ def _write(result: Result, options: argparse.Namespace, context: Context, opened
     elif options.format == "table" and context.out.stdout.is_terminal:
         context.out.show(render_table(result, opened=opened, base=options.diff or ""))
     else:
-        context.out.stdout.file.write(text)
-        context.out.stdout.file.flush()
+        stream = context.out.stdout.file
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
     context.out.summary(render_markdown(result, opened=opened, base=options.diff or ""))
     if context.out.github_actions:
         for finding in result.findings:
@@ -145,9 +147,9 @@ def _write(result: Result, options: argparse.Namespace, context: Context, opened
 def _text(result: Result, options: argparse.Namespace, opened: Sequence[str] | None) -> str:
     base = options.diff or ""
     if options.format == "json":
-        return json.dumps(render_json(result, opened=opened, base=base), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(render_json(result, opened=opened, base=base), indent=2) + "\n"
     if options.format == "sarif":
-        return json.dumps(render_sarif(result), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(render_sarif(result), indent=2) + "\n"
     if options.format == "markdown":
         return render_markdown(result, opened=opened, base=base)
     console = Console(file=io.StringIO(), width=WIDTH, force_terminal=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ci.errors import GitError, WorkflowError
+from ci.errors import GitError, ProcessError, WorkflowError
 from ci.process import run
 from ci.trust.model import Action, Folder, Problem, Workflow
 from ci.trust.steps import local_path
@@ -158,10 +158,12 @@ def _git(folder: Path, arguments: list[str], environ: Mapping[str, str], revisio
 
 
 def read_remote(folder: Path, *, environ: Mapping[str, str]) -> str:
-    """Give `owner/name` of the git remote `origin`, "" when there is none."""
-    done = run(
-        ["git", "remote", "get-url", "origin"], cwd=folder, environ=environ, limit=GIT_LIMIT, capture=True, check=False
-    )
+    """Give `owner/name` of the git remote `origin`, "" when there is none, or no git."""
+    command = ["git", "remote", "get-url", "origin"]
+    try:
+        done = run(command, cwd=folder, environ=environ, limit=GIT_LIMIT, capture=True, check=False)
+    except ProcessError:
+        return ""
     return parse_remote(done.stdout.strip()) if done.returncode == 0 else ""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,14 @@ def test_a_wrong_policy_is_a_config_error(repository, audit, tmp_path, text, wor
 def test_without_a_name_a_placeholder_stands_in_and_says_so(repository, audit):
     _, _, err = audit(repository(CLOSED), "--format", "json", repo="")
     assert "owner/name stands in" in " ".join(err.split())
+
+
+def test_without_git_and_in_an_ascii_terminal_it_still_answers(repository):
+    environ = {"PATH": "/nowhere", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    command = [sys.executable, "-m", "ci", "audit", str(repository(CLOSED))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert "owner/name stands in" in " ".join(done.stderr.split())
 
 
 def test_a_file_that_cannot_be_written_is_a_report_error(repository, audit, tmp_path):
