@@ -46,9 +46,10 @@ nb::dict features() {
 
 void check_hook_table(std::int64_t version, const std::string& digest) {
   if (version == LOCKGATE_HOOK_TABLE_VERSION && digest == LOCKGATE_HOOK_TABLE_DIGEST) return;
-  const std::string message = "the native library was built for hook table " + std::to_string(LOCKGATE_HOOK_TABLE_VERSION) +
-                              " (" + LOCKGATE_HOOK_TABLE_DIGEST + "), the package has table " + std::to_string(version) +
-                              " (" + digest + "); build it again: invoke build-native";
+  const std::string message = "the native library was built for hook table " +
+                              std::to_string(LOCKGATE_HOOK_TABLE_VERSION) + " (" + LOCKGATE_HOOK_TABLE_DIGEST +
+                              "), the package has table " + std::to_string(version) + " (" + digest +
+                              "); build it again: invoke build-native";
   PyErr_SetString(PyExc_ImportError, message.c_str());
   throw nb::python_error();
 }

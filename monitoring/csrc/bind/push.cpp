@@ -25,7 +25,8 @@ Extents read_shape(const nb::tuple& shape) {
     // No conversion of other types: a float extent is a mistake.
     const unsigned long value = PyLong_AsUnsignedLong(PyTuple_GetItem(shape.ptr(), static_cast<Py_ssize_t>(i)));
     if (value == static_cast<unsigned long>(-1) && PyErr_Occurred() != nullptr) throw nb::python_error();
-    if (value > UINT32_MAX) throw std::invalid_argument("an extent of shape is " + std::to_string(value) + ", expected less than 2^32");
+    if (value > UINT32_MAX)
+      throw std::invalid_argument("an extent of shape is " + std::to_string(value) + ", expected less than 2^32");
     out.of[i] = static_cast<std::uint32_t>(value);
   }
   out.dims = static_cast<std::uint32_t>(dims);
@@ -33,7 +34,8 @@ Extents read_shape(const nb::tuple& shape) {
 }
 
 void check_pointer(std::uintptr_t data_ptr, std::uint64_t nbytes) {
-  if (data_ptr == 0 && nbytes > 0) throw std::invalid_argument("data_ptr is 0 for " + std::to_string(nbytes) + " bytes");
+  if (data_ptr == 0 && nbytes > 0)
+    throw std::invalid_argument("data_ptr is 0 for " + std::to_string(nbytes) + " bytes");
 }
 
 // Keep the GIL for what is over in an instant, give it away for the rest.
@@ -79,7 +81,8 @@ std::uint64_t push_rows(const PyRing& self, std::uint32_t slot, std::uint64_t pl
                                 std::to_string(elements) + " elements of " + std::to_string(item) + " bytes");
   }
   const Rows rows{slot, narrow<std::uint16_t>(call, "call"), token_dim, column, stream};
-  return push_pieces(ring, rows, *ring.find_plan(plan_number), extents, reinterpret_cast<const std::byte*>(data_ptr), nbytes);
+  return push_pieces(ring, rows, *ring.find_plan(plan_number), extents, reinterpret_cast<const std::byte*>(data_ptr),
+                     nbytes);
 }
 
 std::uint64_t plan(const PyRing& self, std::uint64_t step, const nb::sequence& rows) {
@@ -90,8 +93,9 @@ std::uint64_t plan(const PyRing& self, std::uint64_t step, const nb::sequence& r
       throw std::invalid_argument("a row of a plan has " + std::to_string(row.size()) +
                                   " values, expected (request, row, first, last, token_start)");
     }
-    out.rows.push_back({nb::cast<std::uint32_t>(row[0]), nb::cast<std::uint32_t>(row[1]), nb::cast<std::uint32_t>(row[2]),
-                        nb::cast<std::uint32_t>(row[3]), nb::cast<std::uint32_t>(row[4])});
+    out.rows.push_back({nb::cast<std::uint32_t>(row[0]), nb::cast<std::uint32_t>(row[1]),
+                        nb::cast<std::uint32_t>(row[2]), nb::cast<std::uint32_t>(row[3]),
+                        nb::cast<std::uint32_t>(row[4])});
   }
   return self.ring().add_plan(std::move(out));
 }
@@ -144,11 +148,11 @@ void bind_push(nb::class_<PyRing>& ring) {
               const nb::tuple& shape, std::uintptr_t data_ptr, std::uint64_t nbytes, std::uint32_t column) {
              return push_rows(self, slot, number, call, token_dim, shape, data_ptr, nbytes, column, 0);
            })
-      .def("push_rows", [](const PyRing& self, std::uint32_t slot, std::uint64_t number, std::uint32_t call,
-                           std::uint32_t token_dim, const nb::tuple& shape, std::uintptr_t data_ptr,
-                           std::uint64_t nbytes) {
-        return push_rows(self, slot, number, call, token_dim, shape, data_ptr, nbytes, 0, 0);
-      });
+      .def("push_rows",
+           [](const PyRing& self, std::uint32_t slot, std::uint64_t number, std::uint32_t call, std::uint32_t token_dim,
+              const nb::tuple& shape, std::uintptr_t data_ptr, std::uint64_t nbytes) {
+             return push_rows(self, slot, number, call, token_dim, shape, data_ptr, nbytes, 0, 0);
+           });
 }
 
 }  // namespace lockgate

@@ -18,7 +18,8 @@ struct PySink {
 
 // What a Python `Ring` object holds. Deallocating an open ring closes it, with a limit.
 struct PyRing {
-  PyRing(std::shared_ptr<Pipeline> made, nanobind::object target) : pipeline(std::move(made)), sink(std::move(target)) {}
+  PyRing(std::shared_ptr<Pipeline> made, nanobind::object target)
+      : pipeline(std::move(made)), sink(std::move(target)) {}
   ~PyRing();
   PyRing(const PyRing&) = delete;
   PyRing& operator=(const PyRing&) = delete;

@@ -32,10 +32,12 @@ nb::dict stats(PyRing& self) {
   out["written"] = ledger.written;
   out["pending"] = ledger.pending;
   nb::dict dropped;
-  for (std::size_t i = 0; i < kDropNames.size(); ++i) dropped[nb::str(kDropNames[i].data(), kDropNames[i].size())] = ledger.dropped[i];
+  for (std::size_t i = 0; i < kDropNames.size(); ++i)
+    dropped[nb::str(kDropNames[i].data(), kDropNames[i].size())] = ledger.dropped[i];
   out["dropped"] = dropped;
   nb::dict failed;
-  for (std::size_t i = 0; i < kFailNames.size(); ++i) failed[nb::str(kFailNames[i].data(), kFailNames[i].size())] = ledger.failed[i];
+  for (std::size_t i = 0; i < kFailNames.size(); ++i)
+    failed[nb::str(kFailNames[i].data(), kFailNames[i].size())] = ledger.failed[i];
   out["failed"] = failed;
   out["bytes_accepted"] = ledger.bytes_accepted;
   out["bytes_written"] = ledger.bytes_written;
@@ -114,22 +116,26 @@ void bind_ring(nb::module_& module) {
       .def("declare",
            [](PyRing& self, std::string site, std::int64_t layer, std::int64_t shard_rank, std::string dtype) {
              return self.ring().declare(std::move(site), narrow<std::int16_t>(layer, "layer"),
-                                                  narrow<std::uint16_t>(shard_rank, "shard_rank"), std::move(dtype));
+                                        narrow<std::uint16_t>(shard_rank, "shard_rank"), std::move(dtype));
            })
       .def("request", [](PyRing& self, const std::string& id) { return self.ring().request(id); })
       .def("forget", [](PyRing& self, std::uint32_t number) { self.ring().forget(number); })
       .def("lost", &lost)
       .def("lost", [](PyRing& self, const std::string& reason) { lost(self, reason, 1); })
-      .def("flush",
-           [](PyRing& self, double timeout) {
-             const nb::gil_scoped_release unlocked;
-             return self.pipeline->flush(timeout);
-           }, "timeout"_a)
-      .def("close",
-           [](PyRing& self, double timeout) {
-             const nb::gil_scoped_release unlocked;
-             return self.pipeline->close(timeout);
-           }, "timeout"_a)
+      .def(
+          "flush",
+          [](PyRing& self, double timeout) {
+            const nb::gil_scoped_release unlocked;
+            return self.pipeline->flush(timeout);
+          },
+          "timeout"_a)
+      .def(
+          "close",
+          [](PyRing& self, double timeout) {
+            const nb::gil_scoped_release unlocked;
+            return self.pipeline->close(timeout);
+          },
+          "timeout"_a)
       .def_prop_ro("closed", [](const PyRing& self) { return self.pipeline->closed(); })
       .def_prop_ro("last_error", [](const PyRing& self) { return self.ring().last_error(); })
       .def("stats", &stats);

@@ -22,7 +22,8 @@ struct PyNullSink : PySink {};
 void init_http(PyHttpSink* self, std::string host, std::int64_t port, std::string database, std::string table,
                std::string user, std::string password, double timeout, const nb::dict& settings, bool deduplicate,
                std::string path) {
-  if (port < 1 || port > 65535) throw std::invalid_argument("port is " + std::to_string(port) + ", expected 1 to 65535");
+  if (port < 1 || port > 65535)
+    throw std::invalid_argument("port is " + std::to_string(port) + ", expected 1 to 65535");
   clickhouse::ClientSettings client;
   client.host = std::move(host);
   client.port = static_cast<std::uint16_t>(port);
@@ -43,7 +44,8 @@ void init_http(PyHttpSink* self, std::string host, std::int64_t port, std::strin
 void init_callback(PyCallbackSink* self, const nb::object& callback, std::string name, const nb::tuple& fatal) {
   if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback is not callable");
   for (const nb::handle each : fatal) {
-    if (PyExceptionClass_Check(each.ptr()) == 0) throw nb::type_error("fatal holds something that is not an exception type");
+    if (PyExceptionClass_Check(each.ptr()) == 0)
+      throw nb::type_error("fatal holds something that is not an exception type");
   }
   new (self) PyCallbackSink;
   self->sink = std::make_shared<CallbackSink>(callback.ptr(), std::move(name), fatal.ptr());

@@ -40,7 +40,11 @@ std::vector<Pass>& passes() {
 class Taps {
  public:
   Taps(const nb::object& ring, const nb::capsule& exchange, const nb::object& tensor_type, std::uint32_t count)
-      : object_(ring), ring_(nb::cast<PyRing&>(ring).ring()), type_(tensor_type), bound_(count), number_(next_number_++) {
+      : object_(ring),
+        ring_(nb::cast<PyRing&>(ring).ring()),
+        type_(tensor_type),
+        bound_(count),
+        number_(next_number_++) {
     exchange_ = static_cast<const dlpack::Exchange*>(exchange.data("dlpack_exchange_api"));
     if (exchange_ == nullptr || exchange_->major != dlpack::kMajor || exchange_->describe == nullptr) {
       throw std::invalid_argument("exchange is not a DLPack exchange API of version 1 that describes tensors");
@@ -69,7 +73,8 @@ class Taps {
       throw std::invalid_argument("slot " + std::to_string(slot) + " has elements of " + std::to_string(item) +
                                   " bytes, not of " + std::to_string(bits) + " bits");
     }
-    at(index) = {slot, token_dim, narrow<std::uint8_t>(code, "dtype_code"), narrow<std::uint8_t>(bits, "dtype_bits"), true};
+    at(index) = {slot, token_dim, narrow<std::uint8_t>(code, "dtype_code"), narrow<std::uint8_t>(bits, "dtype_bits"),
+                 true};
   }
 
   std::int64_t take(std::uint32_t index, nb::handle object) {
@@ -90,8 +95,8 @@ class Taps {
     try {
       // The plan is held: while the GIL is away, nobody but this thread changes this thread's pass.
       const std::shared_ptr<const Plan> plan = pass->plan;
-      const std::uint64_t in =
-          push_pieces(ring_, rows, *plan, shape, static_cast<const std::byte*>(tensor.data) + tensor.byte_offset, nbytes);
+      const std::uint64_t in = push_pieces(ring_, rows, *plan, shape,
+                                           static_cast<const std::byte*>(tensor.data) + tensor.byte_offset, nbytes);
       if (Pass* same = find()) ++same->calls[index];
       return static_cast<std::int64_t>(in);
     } catch (const std::invalid_argument&) {
@@ -129,7 +134,8 @@ class Taps {
   }
 
   // Whether the tensor is plain; its extents and its size then.
-  static bool read(const dlpack::Tensor& tensor, const Bound& bound, const Pass& pass, Extents& shape, std::uint64_t& nbytes) {
+  static bool read(const dlpack::Tensor& tensor, const Bound& bound, const Pass& pass, Extents& shape,
+                   std::uint64_t& nbytes) {
     const bool plain = tensor.device_type == dlpack::kCpu && tensor.code == bound.code && tensor.bits == bound.bits &&
                        tensor.lanes == 1 && tensor.ndim >= 1 && tensor.ndim <= static_cast<std::int32_t>(kMaxDims) &&
                        tensor.shape[0] == pass.batch;

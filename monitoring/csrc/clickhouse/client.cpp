@@ -16,14 +16,13 @@ namespace {
 // ClickHouse's numbers for what no second attempt can change: the query, the
 // table, the settings, the data or the account is wrong.
 constexpr std::array kNeverCodes{
-    6,   9,   10,  16,  20,  26,  27,  33,  36,  38,  41,  43,  44,  46,  47,  50,  53,  60,  62,
-    69,  70,  80,  81,  115, 117, 131, 164, 192, 193, 194, 195, 291, 321, 349, 469, 497, 516,
+    6,  9,  10, 16, 20,  26,  27,  33,  36,  38,  41,  43,  44,  46,  47,  50,  53,  60,  62,
+    69, 70, 80, 81, 115, 117, 131, 164, 192, 193, 194, 195, 291, 321, 349, 469, 497, 516,
 };
 
 void require_plain(std::string_view value, const char* name) {
-  const bool control = std::any_of(value.begin(), value.end(), [](char c) {
-    return static_cast<unsigned char>(c) < ' ' || c == 127;
-  });
+  const bool control =
+      std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; });
   // The value itself stays out of the message: it may be the password.
   if (control) throw std::invalid_argument(std::string(name) + " holds a control character");
 }
@@ -40,7 +39,8 @@ std::string insert_query(const ClientSettings& settings) {
 
 Answer judge(int status, int code) noexcept {
   if (code > 0) {
-    return std::find(kNeverCodes.begin(), kNeverCodes.end(), code) != kNeverCodes.end() ? Answer::kNever : Answer::kAgain;
+    return std::find(kNeverCodes.begin(), kNeverCodes.end(), code) != kNeverCodes.end() ? Answer::kNever
+                                                                                        : Answer::kAgain;
   }
   if (status == 200 && code == 0) return Answer::kDone;
   // Too early, too slow, too many: worth another attempt. Other 4xx say that the request is wrong.
@@ -65,14 +65,19 @@ Client::Client(ClientSettings settings) : settings_(std::move(settings)) {
   require_plain(settings_.path, "path");
   require_plain(settings_.user, "user");
   require_plain(settings_.password, "password");
-  if (settings_.path.empty() || settings_.path.front() != '/' || settings_.path.find_first_of(" ?#") != std::string::npos) {
-    throw std::invalid_argument("path is '" + settings_.path + "', expected one that begins with / and has no ?, # or space");
+  if (settings_.path.empty() || settings_.path.front() != '/' ||
+      settings_.path.find_first_of(" ?#") != std::string::npos) {
+    throw std::invalid_argument("path is '" + settings_.path +
+                                "', expected one that begins with / and has no ?, # or space");
   }
   const bool bare_ipv6 = settings_.host.find(':') != std::string::npos;
-  const std::string authority = (bare_ipv6 ? "[" + settings_.host + "]" : settings_.host) + ":" + std::to_string(settings_.port);
-  target_ = "http://" + authority + "/" + (settings_.database.empty() ? "" : settings_.database + ".") + settings_.table;
+  const std::string authority =
+      (bare_ipv6 ? "[" + settings_.host + "]" : settings_.host) + ":" + std::to_string(settings_.port);
+  target_ =
+      "http://" + authority + "/" + (settings_.database.empty() ? "" : settings_.database + ".") + settings_.table;
   request_ = "POST " + settings_.path + "?query=" + percent_encode(insert_query(settings_));
-  for (const auto& [name, value] : settings_.settings) request_ += "&" + percent_encode(name) + "=" + percent_encode(value);
+  for (const auto& [name, value] : settings_.settings)
+    request_ += "&" + percent_encode(name) + "=" + percent_encode(value);
   headers_ = " HTTP/1.1\r\nHost: " + authority + "\r\nUser-Agent: lockgate\r\nX-ClickHouse-User: " + settings_.user;
   if (!settings_.password.empty()) headers_ += "\r\nX-ClickHouse-Key: " + settings_.password;
   headers_ += "\r\nConnection: keep-alive\r\nContent-Type: application/octet-stream\r\nContent-Length: ";
@@ -91,7 +96,8 @@ InsertResult Client::insert(const Block& block, Interrupt& interrupt) {
     if (connection_.open() && connection_.stale()) connection_.close();
     if (!connection_.open()) {
       fresh = true;
-      if (std::string problem = connection_.connect(settings_.host, settings_.port, limit, interrupt); !problem.empty()) {
+      if (std::string problem = connection_.connect(settings_.host, settings_.port, limit, interrupt);
+          !problem.empty()) {
         return {Answer::kAgain, std::move(problem)};
       }
       ++connects_;
@@ -110,7 +116,8 @@ InsertResult Client::insert(const Block& block, Interrupt& interrupt) {
     if (answer == Answer::kDone) return {};
     // After a refusal the server may not have read the whole body.
     connection_.close();
-    return {answer, "status " + std::to_string(response.status()) + ": " + tidy_message(response.body(), settings_.password)};
+    return {answer,
+            "status " + std::to_string(response.status()) + ": " + tidy_message(response.body(), settings_.password)};
   }
 }
 

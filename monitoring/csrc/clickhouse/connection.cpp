@@ -55,7 +55,8 @@ std::string Connection::connect(const std::string& host, std::uint16_t port, Dea
 
   std::string problem = "the host name has no address";
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    socket_ = UniqueFd(::socket(address->ai_family, address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address->ai_protocol));
+    socket_ = UniqueFd(
+        ::socket(address->ai_family, address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address->ai_protocol));
     if (!socket_) {
       problem = "no socket: " + reason(errno);
       continue;

@@ -70,7 +70,8 @@ Block Encoder::encode(std::span<const Row> rows, std::uint64_t inserted_at, bool
 
   std::size_t size = varint_size(kColumns.size()) + varint_size(rows.size());
   for (const auto& [name, type] : kColumns) size += text_size(name.size()) + text_size(type.size());
-  // Per row: layer, shard_rank, call (2 each), token_start, token_end (4 each), step, seq, the shape's end, inserted_at (8 each).
+  // Per row: layer, shard_rank, call (2 each), token_start, token_end (4 each), step, seq, the shape's end, inserted_at
+  // (8 each).
   size += rows.size() * (run_id_.size() + model_id_.size() + 3 * 2 + 2 * 4 + 4 * 8);
   std::size_t references = 0;
   std::size_t referenced_bytes = 0;

@@ -26,7 +26,7 @@ class Encoder {
   Block encode(std::span<const Row> rows, std::uint64_t inserted_at, bool copy_all) const;
 
  private:
-  std::string run_id_;    // with its length in front, as it stands in each row
+  std::string run_id_;  // with its length in front, as it stands in each row
   std::string model_id_;
 };
 

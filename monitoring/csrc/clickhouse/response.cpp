@@ -86,7 +86,8 @@ void Response::end_of_stream() {
   if (state_ == State::kUntilClose) {
     state_ = State::kDone;
   } else if (state_ != State::kDone && state_ != State::kFailed) {
-    fail(started_ ? "the connection was closed in the middle of the answer" : "the connection was closed without an answer");
+    fail(started_ ? "the connection was closed in the middle of the answer"
+                  : "the connection was closed without an answer");
   }
 }
 

@@ -35,7 +35,18 @@ class Response {
   bool keep_alive() const noexcept { return keep_alive_ && done(); }
 
  private:
-  enum class State { kStatus, kHeaders, kLength, kChunkSize, kChunk, kChunkEnd, kTrailers, kUntilClose, kDone, kFailed };
+  enum class State {
+    kStatus,
+    kHeaders,
+    kLength,
+    kChunkSize,
+    kChunk,
+    kChunkEnd,
+    kTrailers,
+    kUntilClose,
+    kDone,
+    kFailed
+  };
 
   void line(std::string_view text);
   void status_line(std::string_view text);

@@ -8,7 +8,8 @@
 
 namespace lockgate {
 
-Interrupt::Interrupt() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), when_(Deadline::never().when().time_since_epoch().count()) {
+Interrupt::Interrupt()
+    : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), when_(Deadline::never().when().time_since_epoch().count()) {
   if (!event_) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 

@@ -12,8 +12,8 @@ namespace lockgate::cuda {
 inline void check(cudaError_t code, const char* call, const char* file, int line) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // an error that is not sticky must not show up at the next call
-  throw std::runtime_error(std::string(call) + " failed with " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) +
-                           ") at " + file + ":" + std::to_string(line));
+  throw std::runtime_error(std::string(call) + " failed with " + cudaGetErrorName(code) + " (" +
+                           cudaGetErrorString(code) + ") at " + file + ":" + std::to_string(line));
 }
 
 // For destructors: nothing can be done, and nothing may be thrown.

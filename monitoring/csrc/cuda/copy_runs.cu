@@ -26,10 +26,11 @@ cudaError_t launch(const Slice& slice, std::byte* out, cudaStream_t stream) noex
   const std::size_t words = slice.run_bytes / sizeof(Word);
   const auto rows = static_cast<unsigned>(std::min(slice.runs, kMostRows));
   const std::size_t wanted = (words + kThreads - 1) / kThreads;
-  const auto columns = static_cast<unsigned>(std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, kMostBlocks / rows)));
-  copy_words<Word><<<dim3(columns, rows), kThreads, 0, stream>>>(
-      reinterpret_cast<const Word*>(slice.source), reinterpret_cast<Word*>(out), slice.runs, words,
-      slice.stride / sizeof(Word));
+  const auto columns =
+      static_cast<unsigned>(std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, kMostBlocks / rows)));
+  copy_words<Word><<<dim3(columns, rows), kThreads, 0, stream>>>(reinterpret_cast<const Word*>(slice.source),
+                                                                 reinterpret_cast<Word*>(out), slice.runs, words,
+                                                                 slice.stride / sizeof(Word));
   return cudaGetLastError();
 }
 

@@ -13,10 +13,6 @@ namespace lockgate::cuda {
 
 namespace {
 
-std::uint64_t aligned(std::uint64_t nbytes) noexcept {
-  return (nbytes + Payload::kAlignment - 1) / Payload::kAlignment * Payload::kAlignment;
-}
-
 int check_device(int device) {
   const int count = device_count();
   if (device >= count) {
@@ -79,8 +75,9 @@ std::uint64_t DevicePayload::write(std::uint64_t offset, const Slice& slice, std
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   LOCKGATE_CUDA(cudaStreamIsCapturing(stream, &capturing));
   if (capturing != cudaStreamCaptureStatusNone) {
-    throw std::runtime_error("a CUDA graph is being captured on this stream, and records inside a graph would be wrong at "
-                             "every replay; capture without CUDA graphs (torch.compile without mode='reduce-overhead')");
+    throw std::runtime_error(
+        "a CUDA graph is being captured on this stream, and records inside a graph would be wrong at "
+        "every replay; capture without CUDA graphs (torch.compile without mode='reduce-overhead')");
   }
   LOCKGATE_CUDA(copy_runs(slice, memory_ + offset, stream));
   const std::lock_guard lock(mutex_);

@@ -11,10 +11,12 @@
 namespace lockgate {
 
 HostPayload::HostPayload(std::uint64_t capacity) : capacity_(capacity / kAlignment * kAlignment) {
-  if (capacity_ == 0) throw std::runtime_error("capacity_bytes is " + std::to_string(capacity) + ", expected at least 64");
+  if (capacity_ == 0)
+    throw std::runtime_error("capacity_bytes is " + std::to_string(capacity) + ", expected at least 64");
   void* memory = ::mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw std::runtime_error("cannot get " + std::to_string(capacity_) + " bytes for the ring: " + std::strerror(errno));
+    throw std::runtime_error("cannot get " + std::to_string(capacity_) +
+                             " bytes for the ring: " + std::strerror(errno));
   }
   // Large pages where the system has them: a ring is written from end to end, over and over.
   ::madvise(memory, capacity_, MADV_HUGEPAGE);

@@ -40,6 +40,9 @@ class Payload {
   virtual bool staged() const noexcept { return false; }
 
   static constexpr std::uint64_t kAlignment = 64;
+  static constexpr std::uint64_t aligned(std::uint64_t nbytes) noexcept {
+    return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 };
 
 }  // namespace lockgate

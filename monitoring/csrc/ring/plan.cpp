@@ -74,7 +74,8 @@ std::uint64_t Plans::add(Plan plan) {
              std::to_string(row.row) + " end before they begin");
     }
     if (row.token_start > std::numeric_limits<std::uint32_t>::max() - (row.last - row.first)) {
-      refuse("token " + std::to_string(row.token_start) + " of batch row " + std::to_string(row.row) + " is too far out");
+      refuse("token " + std::to_string(row.token_start) + " of batch row " + std::to_string(row.row) +
+             " is too far out");
     }
   }
   plans_[next_ % kKept] = std::make_shared<const Plan>(std::move(plan));

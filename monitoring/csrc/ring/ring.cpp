@@ -12,10 +12,6 @@ namespace {
 constexpr double kEvictPatience = 0.1;
 constexpr double kEvictPause = 0.001;
 
-std::uint64_t aligned(std::uint64_t nbytes) noexcept {
-  return (nbytes + Payload::kAlignment - 1) / Payload::kAlignment * Payload::kAlignment;
-}
-
 void require(bool holds, const char* name, const std::string& found, const char* expected) {
   if (!holds) throw std::invalid_argument(std::string(name) + " is " + found + ", expected " + expected);
 }
@@ -38,9 +34,10 @@ const RingLimits& check(const RingLimits& limits) {
 Ring::Ring(const RingLimits& limits, std::unique_ptr<Payload> payload)
     : limits_(check(limits)),
       payload_(std::move(payload)),
-      wake_bytes_(std::min(limits.flush_bytes, static_cast<std::uint64_t>(limits.flush_fill *
-                                                                           static_cast<double>(payload_->capacity())))),
-      records_(limits.capacity_records) {}
+      wake_bytes_(std::min(limits.flush_bytes,
+                           static_cast<std::uint64_t>(limits.flush_fill * static_cast<double>(payload_->capacity())))),
+      records_(limits.capacity_records),
+      space_(payload_->capacity()) {}
 
 std::uint32_t Ring::declare(std::string site, std::int16_t layer, std::uint16_t shard_rank, std::string dtype) {
   const std::lock_guard lock(mutex_);
@@ -77,7 +74,7 @@ std::uint32_t Ring::item_bytes(std::uint32_t slot) const {
 
 Admission Ring::push(const Header& header, const Slice& slice, std::uintptr_t stream, bool may_wait) {
   const std::uint64_t nbytes = slice.bytes();
-  const std::uint64_t size = aligned(nbytes);
+  const std::uint64_t size = Payload::aligned(nbytes);
   Record* record = nullptr;
   bool wake = false;
   {
@@ -93,7 +90,7 @@ Admission Ring::push(const Header& header, const Slice& slice, std::uintptr_t st
     const Admission admission = make_room(lock, size, nbytes, may_wait);
     if (admission != Admission::kIn) return admission;
     record = &admit(header, size, nbytes);
-    wake = !woken_ && (used_bytes() >= wake_bytes_ || used_records() >= limits_.flush_records ||
+    wake = !woken_ && (space_.used() >= wake_bytes_ || used_records() >= limits_.flush_records ||
                        2 * used_records() >= limits_.capacity_records);
     woken_ = woken_ || wake;
   }
@@ -111,17 +108,8 @@ Admission Ring::push(const Header& header, const Slice& slice, std::uintptr_t st
   return state == State::kCommitted ? Admission::kIn : Admission::kDropped;
 }
 
-bool Ring::fits(std::uint64_t size) noexcept {
-  if (used_records() >= limits_.capacity_records) return false;
-  const std::uint64_t capacity = payload_->capacity();
-  if (head_bytes_ == tail_bytes_) {
-    // Empty: start at the front again, so that no room is skipped at the end.
-    head_bytes_ = (head_bytes_ + capacity - 1) / capacity * capacity;
-    tail_bytes_ = head_bytes_;
-  }
-  const std::uint64_t position = head_bytes_ % capacity;
-  const std::uint64_t skipped = position + size > capacity ? capacity - position : 0;
-  return used_bytes() + skipped + size <= capacity;
+bool Ring::fits(std::uint64_t size) const noexcept {
+  return used_records() < limits_.capacity_records && space_.fits(size);
 }
 
 Admission Ring::refuse(Drop reason, std::uint64_t nbytes) {
@@ -138,7 +126,7 @@ Admission Ring::make_room(std::unique_lock<std::mutex>& lock, std::uint64_t size
     return refuse(Drop::kOversize, nbytes);
   }
   if (limits_.policy == Policy::kSample &&
-      (2 * used_bytes() >= payload_->capacity() || 2 * used_records() >= limits_.capacity_records) &&
+      (2 * space_.used() >= payload_->capacity() || 2 * used_records() >= limits_.capacity_records) &&
       sampled_++ % limits_.sample_every != 0) {
     return refuse(Drop::kSample, nbytes);
   }
@@ -192,20 +180,17 @@ bool Ring::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t size,
   work_.notify_one();
   if (limits_.policy == Policy::kDropOldest) {
     // Another producer's copy ends without a signal, so look again soon.
-    space_.wait_until(lock, limit.earlier(Deadline::after(kEvictPause)).when());
+    freed_.wait_until(lock, limit.earlier(Deadline::after(kEvictPause)).when());
     --waiting_;
     return !closing_ && !limit.passed();
   }
-  while (!closing_ && !fits(size) && space_.wait_until(lock, limit.when()) == std::cv_status::no_timeout) {
+  while (!closing_ && !fits(size) && freed_.wait_until(lock, limit.when()) == std::cv_status::no_timeout) {
   }
   --waiting_;
   return !closing_ && fits(size);
 }
 
 Ring::Record& Ring::admit(const Header& header, std::uint64_t size, std::uint64_t nbytes) {
-  const std::uint64_t capacity = payload_->capacity();
-  const std::uint64_t position = head_bytes_ % capacity;
-  const std::uint64_t skipped = position + size > capacity ? capacity - position : 0;
   Record& record = at(head_);
   Request& request = names_.find_request(header.request);
   names_.hold(request);
@@ -213,9 +198,10 @@ Ring::Record& Ring::admit(const Header& header, std::uint64_t size, std::uint64_
   record.step = header.step;
   record.slot = &names_.slot(header.slot);
   record.request = &request;
-  record.offset = (head_bytes_ + skipped) % capacity;
+  const Space::Taken taken = space_.take(size);
+  record.offset = taken.offset;
   record.nbytes = nbytes;
-  record.charge = skipped + size;
+  record.charge = taken.charge;
   record.token_start = header.token_start;
   record.ticket = 0;
   record.token_end = header.token_end;
@@ -225,8 +211,7 @@ Ring::Record& Ring::admit(const Header& header, std::uint64_t size, std::uint64_
   record.dims = static_cast<std::uint8_t>(header.shape.dims);
   record.state.store(State::kReserved, std::memory_order_relaxed);
   ++head_;
-  head_bytes_ += record.charge;
-  ledger_.peak_bytes = std::max(ledger_.peak_bytes, used_bytes());
+  ledger_.peak_bytes = std::max(ledger_.peak_bytes, space_.used());
   ledger_.peak_records = std::max(ledger_.peak_records, used_records());
   return record;
 }
@@ -234,7 +219,7 @@ Ring::Record& Ring::admit(const Header& header, std::uint64_t size, std::uint64_
 void Ring::pop() noexcept {
   Record& record = at(tail_);
   names_.let_go(record.request_number);
-  tail_bytes_ += record.charge;
+  space_.give_back(record.charge);
   ++tail_;
 }
 
@@ -248,120 +233,13 @@ void Ring::lost(Fail reason, std::uint64_t records) {
   ledger_.fail_outside(reason, records);
 }
 
-bool Ring::due() noexcept {
-  if (head_ == tail_) {
-    aging_ = false;
-    return false;
-  }
-  if (closing_ || waiting_ > 0 || at(tail_).seq < hurry_before_) return true;
-  if (used_bytes() >= wake_bytes_ || used_records() >= limits_.flush_records) return true;
-  // A ring with few records must not wait for a batch that does not fit into it.
-  if (2 * used_records() >= limits_.capacity_records) return true;
-  if (!aging_) {
-    aging_ = true;
-    oldest_since_ = Clock::now();
-  }
-  return std::chrono::duration<double>(Clock::now() - oldest_since_).count() >= limits_.flush_seconds;
-}
-
-bool Ring::wait(double tick) {
-  std::unique_lock lock(mutex_);
-  if (!woken_ && !due()) work_.wait_until(lock, Deadline::after(tick).when());
-  woken_ = false;
-  return due();
-}
-
-void Ring::take(Batch& batch) {
-  batch.rows.clear();
-  batch.bytes = 0;
-  regions_.clear();
-  std::uint64_t claimed = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    std::uint64_t bytes = 0;
-    const std::uint64_t most = std::min(limits_.flush_bytes, payload_->fetch_limit());
-    for (std::uint64_t position = tail_; position < head_ && claimed < limits_.flush_records; ++position) {
-      Record& record = at(position);
-      const State state = record.state.load(std::memory_order_acquire);
-      if (state == State::kReserved) break;
-      if (state == State::kBroken) {
-        if (claimed > 0) break;
-        ledger_.drop(Drop::kDevice, 1, record.nbytes);
-        pop();
-        continue;
-      }
-      if (claimed > 0 && bytes + aligned(record.nbytes) > most) break;
-      bytes += aligned(record.nbytes);
-      ++claimed;
-    }
-    claimed_ = claimed;
-    aging_ = false;
-  }
-  // Claimed records are ours alone, so the device is asked without the lock.
-  std::uint64_t arrived = 0;
-  for (; arrived < claimed; ++arrived) {
-    Record& record = at(tail_ + arrived);
-    try {
-      if (!payload_->ready(record.ticket)) break;
-    } catch (const std::runtime_error& error) {
-      set_error(error.what());
-      record.state.store(State::kBroken, std::memory_order_release);
-      break;
-    }
-    regions_.push_back({record.offset, record.nbytes, record.ticket});
-  }
-  fetched_.assign(arrived, nullptr);
-  try {
-    payload_->fetch(regions_, fetched_);
-  } catch (const std::runtime_error& error) {
-    set_error(error.what());
-    for (std::uint64_t i = 0; i < arrived; ++i) at(tail_ + i).state.store(State::kBroken, std::memory_order_release);
-    arrived = 0;
-  }
-  batch.rows.reserve(arrived);
-  for (std::uint64_t i = 0; i < arrived; ++i) {
-    const Record& record = at(tail_ + i);
-    clickhouse::Row row;
-    row.request_id = record.request->id;
-    row.site = record.slot->site;
-    row.dtype = record.slot->dtype;
-    row.layer = record.slot->layer;
-    row.shard_rank = record.slot->shard_rank;
-    row.call = record.call;
-    row.dims = record.dims;
-    row.step = record.step;
-    row.seq = record.seq;
-    row.token_start = record.token_start;
-    row.token_end = record.token_end;
-    row.shape = record.shape.data();
-    row.data = fetched_[i];
-    row.nbytes = record.nbytes;
-    batch.rows.push_back(row);
-    batch.bytes += record.nbytes;
-  }
-  if (arrived < claimed) {
-    const std::lock_guard lock(mutex_);
-    claimed_ = arrived;
-  }
-}
-
-void Ring::release() {
-  bool notify = false;
-  {
-    const std::lock_guard lock(mutex_);
-    for (; claimed_ > 0; --claimed_) pop();
-    notify = waiting_ > 0;
-  }
-  if (notify) space_.notify_all();
-}
-
 void Ring::close() {
   const std::lock_guard lock(mutex_);
   closing_ = true;
   if (child_.load(std::memory_order_relaxed)) return;
   woken_ = true;
   work_.notify_all();
-  space_.notify_all();
+  freed_.notify_all();
 }
 
 bool Ring::closing() const {
@@ -428,7 +306,8 @@ void Ring::become_child() noexcept {
   closing_ = true;
   written_off_ = true;
   ledger_ = Ledger{};
-  head_ = tail_ = head_bytes_ = tail_bytes_ = claimed_ = waiting_ = 0;
+  head_ = tail_ = claimed_ = waiting_ = 0;
+  space_.clear();
   last_error_.clear();
 }
 

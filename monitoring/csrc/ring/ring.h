@@ -16,13 +16,14 @@
 #include "ring/payload.h"
 #include "ring/plan.h"
 #include "ring/policy.h"
+#include "ring/space.h"
 
 namespace lockgate {
 
 struct RingLimits {
   std::uint64_t capacity_records = 65536;
   Policy policy = Policy::kBlock;
-  double deadline = 5.0;            // seconds that "block" waits
+  double deadline = 5.0;  // seconds that "block" waits
   std::uint64_t sample_every = 10;
   // A batch is due from any of these on; times in seconds.
   std::uint64_t flush_bytes = 4u << 20;
@@ -137,8 +138,7 @@ class Ring {
 
   Record& at(std::uint64_t position) noexcept { return records_[position % limits_.capacity_records]; }
   std::uint64_t used_records() const noexcept { return head_ - tail_; }
-  std::uint64_t used_bytes() const noexcept { return head_bytes_ - tail_bytes_; }
-  bool fits(std::uint64_t size) noexcept;
+  bool fits(std::uint64_t size) const noexcept;
   // Nothing: the record may go in. Under the lock, which it may leave to wait.
   Admission make_room(std::unique_lock<std::mutex>& lock, std::uint64_t size, std::uint64_t nbytes, bool may_wait);
   bool evict_oldest();
@@ -155,15 +155,14 @@ class Ring {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;   // the drain thread waits here
-  std::condition_variable space_;  // producers wait here
-  // All below: under the lock. Positions and byte offsets only grow.
+  std::condition_variable freed_;  // producers wait here
+  // All below: under the lock. Positions only grow.
   Names names_;
   Plans plans_;
   Ledger ledger_;
+  Space space_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
-  std::uint64_t head_bytes_ = 0;
-  std::uint64_t tail_bytes_ = 0;
   std::uint64_t claimed_ = 0;
   std::uint64_t waiting_ = 0;
   std::uint64_t sampled_ = 0;
@@ -175,7 +174,7 @@ class Ring {
   bool written_off_ = false;
   std::string last_error_;
 
-  std::vector<Region> regions_;            // the drain thread's own
+  std::vector<Region> regions_;  // the drain thread's own
   std::vector<const std::byte*> fetched_;
   std::atomic<bool> child_{false};
 };

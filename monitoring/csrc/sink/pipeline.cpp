@@ -44,7 +44,8 @@ Pipeline::Pipeline(const PipelineSettings& settings, std::unique_ptr<Payload> pa
 std::shared_ptr<Pipeline> Pipeline::start(const PipelineSettings& settings, std::unique_ptr<Payload> payload,
                                           std::shared_ptr<Sink> sink) {
   if (!(settings.retry_seconds >= 0)) {
-    throw std::invalid_argument("retry_seconds is " + std::to_string(settings.retry_seconds) + ", expected 0 s or more");
+    throw std::invalid_argument("retry_seconds is " + std::to_string(settings.retry_seconds) +
+                                ", expected 0 s or more");
   }
   std::shared_ptr<Pipeline> pipeline(new Pipeline(settings, std::move(payload), std::move(sink)));
   Registry::instance().add(pipeline);

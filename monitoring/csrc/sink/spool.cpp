@@ -78,7 +78,8 @@ UniqueFd lock_folder(const std::string& folder, bool create) {
 void remove_folder(const std::string& folder) noexcept {
   std::error_code error;
   std::size_t entries = 0;
-  for (fs::directory_iterator each(folder, error); !error && each != fs::directory_iterator(); each.increment(error)) ++entries;
+  for (fs::directory_iterator each(folder, error); !error && each != fs::directory_iterator(); each.increment(error))
+    ++entries;
   if (error || entries > 1) return;
   ::unlink((folder + "/lock").c_str());
   ::rmdir(folder.c_str());
@@ -99,8 +100,8 @@ Spool::Spool(std::string directory, std::uint64_t capacity_bytes, std::string ta
   std::error_code error;
   fs::create_directories(directory_, error);
   if (!fs::is_directory(directory_)) {
-    throw std::runtime_error("the spool folder " + directory_ + " cannot be made: " +
-                             (error ? error.message() : "there is a file of that name"));
+    throw std::runtime_error("the spool folder " + directory_ +
+                             " cannot be made: " + (error ? error.message() : "there is a file of that name"));
   }
   if (::access(directory_.c_str(), W_OK | X_OK) != 0) {
     throw std::runtime_error("the spool folder " + directory_ + " cannot be written to: " + reason(errno));
@@ -126,7 +127,8 @@ std::size_t Spool::adopt(std::string& message) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
     const bool ours = name.size() > target_hash_.size() && name.ends_with("-" + target_hash_);
-    if (ours && entry.path().string() != own_folder_ && entry.is_directory(error)) folders.push_back(entry.path().string());
+    if (ours && entry.path().string() != own_folder_ && entry.is_directory(error))
+      folders.push_back(entry.path().string());
   }
   if (error) message = "the spool folder " + directory_ + " cannot be read: " + error.message();
   std::sort(folders.begin(), folders.end());  // names begin with the time: oldest process first
@@ -161,7 +163,8 @@ void Spool::load_folder(const std::string& folder, std::string& message) {
       ::rename(path.c_str(), (path + ".damaged").c_str());
       continue;
     }
-    found.push_back({path, static_cast<std::uint64_t>(status.st_size), header.rows, header.first_seq, header.payload_bytes, true});
+    found.push_back(
+        {path, static_cast<std::uint64_t>(status.st_size), header.rows, header.first_seq, header.payload_bytes, true});
   }
   if (error) message = "the spool folder " + folder + " cannot be read: " + error.message();
   std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.path < b.path; });

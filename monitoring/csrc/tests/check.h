@@ -58,7 +58,8 @@ inline int run(int count, char** arguments) {
   int ran = 0;
   for (const Case& each : cases()) {
     bool wanted = count < 2;
-    for (int i = 1; i < count; ++i) wanted = wanted || std::string_view(each.name).find(arguments[i]) != std::string_view::npos;
+    for (int i = 1; i < count; ++i)
+      wanted = wanted || std::string_view(each.name).find(arguments[i]) != std::string_view::npos;
     if (!wanted) continue;
     ++ran;
     try {
@@ -78,8 +79,8 @@ inline int run(int count, char** arguments) {
 
 }  // namespace check
 
-#define TEST(name)                                       \
-  static void test_##name();                             \
+#define TEST(name)                                         \
+  static void test_##name();                               \
   static const check::Add add_##name(#name, &test_##name); \
   static void test_##name()
 #define CHECK(condition) \

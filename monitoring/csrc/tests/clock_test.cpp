@@ -18,9 +18,7 @@ TEST(limits_of_any_size_are_usable) {
   CHECK_EQUAL(Deadline::after(1e9).milliseconds(100), 100);
 }
 
-TEST(milliseconds_are_rounded_up_so_that_poll_does_not_spin) {
-  CHECK_EQUAL(Deadline::after(0.0002).milliseconds(), 1);
-}
+TEST(milliseconds_are_rounded_up_so_that_poll_does_not_spin) { CHECK_EQUAL(Deadline::after(0.0002).milliseconds(), 1); }
 
 TEST(an_interrupt_shortens_waits_and_never_lengthens_them) {
   Interrupt interrupt;

@@ -67,7 +67,8 @@ TEST(a_block_decodes_to_its_rows_with_and_without_references) {
     CHECK_EQUAL(decoded[i].inserted_at, 42u);
     CHECK_EQUAL(decoded[i].shape[1], 3u);
     CHECK_EQUAL(decoded[i].data.size(), payloads[i].size());
-    CHECK(std::equal(payloads[i].begin(), payloads[i].end(), reinterpret_cast<const std::byte*>(decoded[i].data.data())));
+    CHECK(
+        std::equal(payloads[i].begin(), payloads[i].end(), reinterpret_cast<const std::byte*>(decoded[i].data.data())));
   }
 }
 

@@ -13,8 +13,8 @@ static Extents extents(std::initializer_list<std::uint32_t> values) {
   return out;
 }
 
-static std::vector<Piece> pieces_of(const Plan& plan, const Extents& shape, std::uint32_t token_dim, std::uint32_t column,
-                                    const std::byte* data, std::uint64_t nbytes) {
+static std::vector<Piece> pieces_of(const Plan& plan, const Extents& shape, std::uint32_t token_dim,
+                                    std::uint32_t column, const std::byte* data, std::uint64_t nbytes) {
   std::vector<Piece> out;
   cut(plan, shape, token_dim, column, data, nbytes, out);
   return out;

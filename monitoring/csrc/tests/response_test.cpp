@@ -17,7 +17,8 @@ static Response read(const std::string& text, std::size_t piece = std::string::n
 }
 
 TEST(a_response_with_a_length) {
-  const std::string text = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 5\r\nX-ClickHouse-Exception-Code: 60\r\n\r\nhello";
+  const std::string text =
+      "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 5\r\nX-ClickHouse-Exception-Code: 60\r\n\r\nhello";
   for (const std::size_t piece : {1u, 2u, 7u, 1000u}) {
     const Response response = read(text, piece);
     CHECK(response.done());
@@ -87,7 +88,8 @@ TEST(nonsense_fails_with_a_reason) {
   for (const auto& [text, reason] : table) {
     const Response response = read(text, 3);
     CHECK(response.failed());
-    if (response.problem().find(reason) == std::string::npos) check::fail(__FILE__, __LINE__, text + response.problem());
+    if (response.problem().find(reason) == std::string::npos)
+      check::fail(__FILE__, __LINE__, text + response.problem());
   }
 }
 
@@ -108,7 +110,8 @@ TEST(memory_is_bounded_whatever_comes) {
   Response large;
   const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n";
   large.feed(head.data(), head.size());
-  for (std::size_t sent = 0; sent < 10000000;) sent += large.feed(part.data(), std::min<std::size_t>(part.size(), 10000000 - sent));
+  for (std::size_t sent = 0; sent < 10000000;)
+    sent += large.feed(part.data(), std::min<std::size_t>(part.size(), 10000000 - sent));
   CHECK(large.done());
   CHECK_EQUAL(large.body().size(), Response::kMostBody);
 }
