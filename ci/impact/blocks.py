@@ -130,6 +130,24 @@ def parse_tree(source: bytes) -> ast.Module:
         return ast.parse(source)
 
 
+def compile_notes(source: bytes) -> frozenset[str]:
+    """Give what this interpreter's compiler has to say: its warnings, or the error that stops it.
+
+    A body can keep its module from being imported although it parses: `break`
+    outside a loop is an error of the compiler, and its warnings are errors for
+    whoever turned them into some.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            compile(source, "<changed>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            return frozenset({f"error: {error.msg if isinstance(error, SyntaxError) else error}"})
+        except (RecursionError, MemoryError):
+            return frozenset({"error: nested too deeply to be compiled"})
+    return frozenset(f"{item.category.__name__}: {item.message}" for item in caught)
+
+
 def whole_file(source: bytes, *, problem: str) -> Blocks:
     """Give one block over the bytes of a file that has no finer structure."""
     last = source.count(b"\n") + 1

@@ -110,6 +110,21 @@ KINDS = [
         "reflection",
     ),
     row(
+        "body that does not compile",
+        {"src/m.py": "def value():\n    return 1\n\n\ndef other():\n    return 1\n"},
+        {"src/m.py": "def value():\n    return 1\n\n\ndef other():\n    break\n"},
+        "module-level",
+    ),
+    row(
+        "body with a compiler's warning that is an error",
+        {
+            "src/m.py": "def value():\n    return 1\n\n\ndef other(x):\n    return x == 1\n",
+            "tests/test_m.py": "import pytest\n\npytestmark = pytest.mark.filterwarnings('error')\n\n\ndef test_m():\n    import m\n    assert m.value() == 1\n\n\ndef test_n():\n    import m\n    assert m.other(1)\n",
+        },
+        {"src/m.py": "def value():\n    return 1\n\n\ndef other(x):\n    return x is 1\n"},
+        "module-level",
+    ),
+    row(
         "default argument",
         {"src/m.py": "def value(x=1):\n    return x\n"},
         {"src/m.py": "def value(x=2):\n    return x\n"},

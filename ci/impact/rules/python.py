@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ci.impact.blocks import MODULE
+from ci.impact.blocks import MODULE, compile_notes
 from ci.impact.changes import Change
 from ci.impact.facts import Effect, View, union
 from ci.impact.mentions import narrow
@@ -93,7 +93,7 @@ def _changed(change: Change, view: View) -> list[Effect]:
         return _module_level(change, view, detail=detail)
     if before == after:
         return [_quiet(change)]
-    found: list[Effect] = []
+    found = _compiler(change, view)
     if before.get(MODULE) != after.get(MODULE):
         found += _package(change, view)
         found += _narrowed(change, view)
@@ -102,6 +102,15 @@ def _changed(change: Change, view: View) -> list[Effect]:
         if name != MODULE and before[name] != after[name]:
             found += _body(change, view, name)
     return found
+
+
+def _compiler(change: Change, view: View) -> list[Effect]:
+    """Judge what the compiler says of a file only now: it comes up when the module is imported, whoever runs it."""
+    before, after = view.span.source(change.before), view.span.source(change.after)
+    if after is None:
+        return []
+    notes = sorted(compile_notes(after) - (compile_notes(before) if before is not None else frozenset()))
+    return _module_level(change, view, detail=f"{change}; {notes[0]}") if notes else []
 
 
 def _body(change: Change, view: View, name: str) -> list[Effect]:

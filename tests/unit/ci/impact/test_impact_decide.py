@@ -182,6 +182,12 @@ def test_readers_of_source_text_see_comments(facts_of: MakeFacts) -> None:
     assert "source-read" in plan.reasons
 
 
+@pytest.mark.parametrize("body", ["x + LIMIT if x is not 1 else 2", "x + LIMIT\n    break", "'\\d' + x"])
+def test_a_body_that_the_compiler_complains_about_reaches_every_importer(facts_of: MakeFacts, body: str) -> None:
+    plan = decide(facts_of(FILES, after(edit("src/pkg/core.py", "x + LIMIT", body)), **EVIDENCE))
+    assert known(plan) == {A1, A2}
+
+
 def test_a_new_test_file_is_named_with_its_tests(facts_of: MakeFacts) -> None:
     text = "class TestX:\n    def test_m(self): pass\n\ndef test_f(): pass\n"
     plan = decide(facts_of(FILES, after({"tests/test_new.py": text}), **EVIDENCE))
