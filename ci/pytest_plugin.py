@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Audit the tiers of all collected tests, before any is deselected; raises `UsageError` listing the problems."""
     if not config.getoption("lockgate_audit", default=False):
         return
-    from ci.stages.markers import MarkedTest, audit_tiers  # noqa: PLC0415 - only a session that asks for it
+    from ci.stages.markers import MarkedTest, audit_tiers
 
     tests = [MarkedTest(id=item.nodeid, marks=frozenset(mark.name for mark in item.iter_markers())) for item in items]
     problems = audit_tiers(tests)
@@ -50,7 +50,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose guard finds something missing; the first thing that happens to a test."""
     marks = list(item.iter_markers(GUARD))
     if marks:
-        from ci.stages.guards import find_missing  # noqa: PLC0415 - only a test that bears a guard
+        from ci.stages.guards import find_missing
 
         reason = find_missing(marks, os.environ)
         if reason:

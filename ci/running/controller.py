@@ -23,6 +23,7 @@ from ci.running.durations import read_durations
 from ci.running.events import Kind
 from ci.running.fleet import Event, Fleet, FleetPlan, Happening
 from ci.running.launcher import Launcher
+from ci.running.locks import read_held
 from ci.running.merge import RankAnswer, Verdict, merge_answers
 from ci.running.outcome import decide_outcome, find_skip_class, is_declared
 from ci.running.pool import Grant, Scheduler, Task, choose_order
@@ -33,6 +34,7 @@ from ci.running.stacks import trim_stacks
 
 INFRASTRUCTURE_CODE = 3
 LOCK_PAUSE = 0.2
+TELL_AFTER = 1.0
 GROUP_SHARE = 0.8
 """Part of the test limit after which a process group gives up: it names the collective, the limit only the test."""
 WIND_DOWN = 10.0
@@ -58,7 +60,8 @@ class Controller:
         self.demands: dict[str, Demand] = {}
         self.results: dict[str, TestResult] = {}
         self.left: Counter[object] = Counter()
-        self.dropped = 0
+        self.idle_since = 0.0
+        self.told = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]):  # type: ignore[no-untyped-def] # noqa: ANN201 - pluggy's wrapper
@@ -142,6 +145,7 @@ class Controller:
             if time.monotonic() >= retry:
                 waits = self._grant_all()
                 retry = time.monotonic() + LOCK_PAUSE if waits else 0.0
+                self._tell_wait(waits=waits)
             if not self.scheduler.waiting and not self.fleet.sets:
                 return
             for happening in self.fleet.poll(LOCK_PAUSE if retry else 1.0):
@@ -150,6 +154,8 @@ class Controller:
             for one in list(self.fleet.sets):
                 if one.spare and not self.left[one.shape]:
                     self._release_spare(one)
+                elif one.state is State.IDLE and one.grant is None and (one.shape.dynamic or not self.left[one.shape]):
+                    self.fleet.end(one)
                 elif one.grace_end is not None and one.state is State.BUSY:
                     self._keep_spare(one)
 
@@ -161,6 +167,15 @@ class Controller:
                 self.scheduler.put_back(grant)
                 blocked.update(grant.positions)
         return bool(blocked)
+
+    def _tell_wait(self, *, waits: bool) -> None:
+        """Say once, after a second without a test running, which other run holds the devices."""
+        idle = waits and not any(one.grant for one in self.fleet.sets)
+        self.idle_since = (self.idle_since or time.monotonic()) if idle else 0.0
+        if idle and not self.told and time.monotonic() - self.idle_since > TELL_AFTER:
+            self.told = True
+            for uuid, holder in read_held(self.locks.uuids, environ=os.environ).items():
+                self.plugin.log.write(Kind.NOTE, message=f"waits for {uuid}, held by {holder}", now=True)
 
     def _try_assign(self, grant: Grant) -> bool:
         """Give a test to an idle set, a spare or a new one; False when another run holds what it needs."""
@@ -283,8 +298,6 @@ class Controller:
             return
         self.locks.give(demand.ports)
         self.scheduler.release(grant)
-        if one.state is State.IDLE and (demand.shape.dynamic or not self.left[one.shape]):
-            self.fleet.end(one)
 
     def _run_again(self, one: RankSet, demand: Demand, grant: Grant, attempt: int) -> None:
         if one.state is State.GONE:
@@ -360,7 +373,6 @@ class Controller:
         self.plugin.log.write(Kind.RESTART, test=test, set=one.name, reason=why, devices=list(one.devices))
         self.fleet.drop(one)
         self.locks.give(one.devices)
-        self.dropped += 1
 
     def _part(self, one: RankSet, trouble: str) -> None:
         """Take leave of a set that has ended: what its last fixtures left is its last test's."""

@@ -19,6 +19,7 @@ from ci.errors import InfrastructureError
 from ci.running.agent import make_order, start_node
 from ci.running.channel import Channel, Message, find_free_port, listen, name_address
 from ci.running.launcher import Launcher
+from ci.running.locks import HELD_VARIABLE, name_held
 from ci.running.rank import RankSpec
 from ci.running.rankset import Member, RankSet, Shape, State, compare_ids
 from ci.running.stacks import trim_stacks
@@ -32,6 +33,7 @@ END_LIMIT = 30.0
 WAIT_FOR_AGENTS = 300.0
 TORCHRUNS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells its workers itself."""
+MIG = "MIG-"
 CRASH_GRACE = 1.0
 """Seconds that peers of a crashed rank get to say what they saw."""
 
@@ -348,8 +350,14 @@ class Fleet:
             # The test starts its own workers, or is alone: what it reads must not name a group that is not there.
             for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
                 environ.pop(key)
-        if self.plan.masks_devices:
-            environ["CUDA_VISIBLE_DEVICES"] = ",".join(one.devices)
+        if one.devices:
+            environ[HELD_VARIABLE] = name_held(os.environ, one.devices)
+            environ["CUDA_VISIBLE_DEVICES"] = ",".join(one.devices) if self.plan.masks_devices else ""
+        if member.device.startswith(MIG):
+            # A process can use one MIG instance only, whatever its mask names.
+            environ["CUDA_VISIBLE_DEVICES"] = member.device
+            if "LOCAL_RANK" in environ:
+                environ["LOCAL_RANK"] = "0"
         temp = self.plan.scratch / f"{one.name}-r{member.rank}"
         return RankSpec(
             set=one.name, rank=member.rank, world=world, address=self._address, token=self._token,
