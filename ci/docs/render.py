@@ -128,8 +128,9 @@ def _sessions(job: object) -> str:
     for step in steps if isinstance(steps, list) else []:
         inputs = step.get("with", {}) if isinstance(step, Mapping) else {}
         words = str(step.get("run", "")) if isinstance(step, Mapping) else ""
-        if isinstance(inputs, Mapping) and "stage" in inputs:
-            found.append(f"nox -s {inputs['stage']} {inputs.get('arguments', '')}".strip())
+        if isinstance(inputs, Mapping) and "session" in inputs:
+            arguments = str(inputs.get("arguments", ""))
+            found.append(f"nox -s {inputs['session']}" + (f" -- {arguments}" if arguments else ""))
         elif words.startswith("nox "):
             found.append(words)
     return ", ".join(map(code, found)) or "no session"
