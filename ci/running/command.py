@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 from pathlib import Path
 
 from ci.context import Context
 from ci.errors import UsageError
+from ci.process import die_with_parent
 from ci.running.agent import TOKEN
 from ci.running.events import SUPERVISOR, EventLog
 from ci.running.folder import hold_folder
@@ -16,6 +18,9 @@ from ci.running.shard import Shard
 from ci.running.steps import Run
 from ci.running.supervisor import terminable
 from ci.stages.table import read_settings
+
+NOX = "NOX_CURRENT_SESSION"
+"""Set by nox for the commands of a session."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,9 @@ def run(options: argparse.Namespace, context: Context) -> int:
         Shard.parse(options.shard)  # a wrong one is told before anything starts
     arguments = compose_arguments(stage, options.rest, root=context.root, cwd=context.cwd)
     folder = context.path(options.report) if options.report else context.root / ".lockgate" / "report" / stage.name
+    if context.environ.get(NOX):
+        # nox dies of a SIGTERM and leaves its command behind: that is then the run's end too.
+        die_with_parent(signal.SIGTERM)
     with hold_folder(folder), terminable(), EventLog(_log_path(folder), clock=context.clock) as log:
         return Run(
             context=context, settings=settings, stage=stage, options=options, arguments=arguments, folder=folder,

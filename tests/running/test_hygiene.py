@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -57,6 +58,21 @@ def test_no_process_outlives_the_tool(project, stage, number):
     assert outcomes == {"test_before": "passed", "test_long": "not-run", "test_never": "not-run"}, output
     assert document["exit_code"] == {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}.get(number)
     assert child.returncode == {signal.SIGKILL: -9}.get(number, document["exit_code"])
+
+
+def test_the_run_ends_when_the_nox_that_started_it_is_killed(project):
+    project.write("tests/test_long.py", RANKS.replace("multi_gpu", "cpu"))
+    words = [sys.executable, "-c", f"import subprocess; subprocess.run({project.command('plain')!r})"]
+    environ = project.environ({"NOX_CURRENT_SESSION": "gate", "PLACE": str(project.root)})
+    parent = subprocess.Popen(
+        words, cwd=project.root, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    assert project.wait_until((project.root / "running-x").exists)
+    parent.kill()
+    parent.wait()
+    assert project.wait_until(lambda: not project.living(), LEFT_WITHIN), "processes are left"
+    report = json.loads((project.root / ".lockgate/report/plain/report.json").read_text(encoding="utf-8"))
+    assert report["exit_code"] == 143
 
 
 def test_the_end_of_a_plain_run_ends_what_its_tests_started(project):
