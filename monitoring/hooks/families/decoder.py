@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,9 +29,15 @@ def decoder_points(model: nn.Module, rotary: Rotary) -> Iterator[Point]:
     yield point("final_ln", NO_LAYER, decoder.norm)
 
 
-def decoder_unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:  # noqa: ARG001 - a family's signature
-    """Say what the configured attention hides."""
-    return hidden_by_attention(model)
+def decoder_unreachable(model: nn.Module, rotary: Rotary) -> dict[str, str]:
+    """Say what the configured attention hides, and what an attention of before the interface does."""
+    decoder: Any = backbone(model)
+    attention = decoder.layers[0].self_attn
+    if hasattr(sys.modules[type(attention).__module__], "eager_attention_forward"):
+        return hidden_by_attention(model)
+    sites = ["pattern", "attn_scores", *(("q", "k") if rotary is Rotary.AFTER else ())]
+    reason = f"{type(attention).__name__} of this transformers runs its attention inside itself; use transformers 5"
+    return dict.fromkeys(sites, reason)
 
 
 def _attention_points(layer: int, attention: Any, rotary: Rotary) -> Iterator[Point]:

@@ -9,8 +9,11 @@ import pytest
 pytestmark = [pytest.mark.native_backend, pytest.mark.hf]
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
+# transformers 4 runs Qwen2-MoE's attention inside its class, and computes the top-k outside the router.
+OLD = int(transformers.__version__.split(".")[0]) < 5
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", *([] if OLD else ["qwen2_moe"]), "qwen3_moe")
 TYPES = ("float32", "bfloat16", "float16")
 PADDING = (3, 0, 1)
 
@@ -93,7 +96,7 @@ def test_every_site_relates_to_the_others_as_the_architecture_says(  # noqa: PLR
             torch.testing.assert_close(scores[:, :, padding:][:, causal], expected[:, causal], rtol=1e-4, atol=1e-4)
             z = torch.einsum("hqk,khd->qhd", pattern[:, :, padding:], v)
             torch.testing.assert_close(at("z", layer), z, rtol=1e-4, atol=1e-4)
-            if "moe" in kind:
+            if has_site(kind, "topk_ids"):
                 probabilities = at("router_logits", layer).softmax(-1)
                 weights, ids = probabilities.topk(2, dim=-1)
                 assert torch.equal(at("topk_ids", layer), ids)
@@ -114,7 +117,7 @@ EVERY_SITE = (
 
 def has_site(kind: str, site: str) -> bool:
     if site in ("router_logits", "topk_ids", "topk_weights"):
-        return "moe" in kind
+        return "moe" in kind and (site == "router_logits" or not OLD)
     if site == "mlp_post":
         return "moe" not in kind
     return kind == "gpt2" or site != "pos_embed"

@@ -9,8 +9,11 @@ import pytest
 pytestmark = [pytest.mark.native_backend, pytest.mark.hf]
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
-FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
+# transformers 4 runs Qwen2-MoE's attention inside its class, out of reach.
+OLD = int(transformers.__version__.split(".")[0]) < 5
+FAMILIES = ("gpt2", "llama", "qwen2", "qwen3", *([] if OLD else ["qwen2_moe"]), "qwen3_moe")
 ROTARY = FAMILIES[1:]
 
 
@@ -48,6 +51,15 @@ def test_the_inside_of_experts_is_named_as_lacking(build_model, memory_store):
     with pytest.warns(monitoring.CaptureWarning, match="lacks mlp_post"):
         watch.open()
     watch.close()
+
+
+if OLD:
+
+    def test_attention_inside_its_class_names_the_way_out(build_model, memory_store):
+        import monitoring
+
+        with pytest.raises(monitoring.SiteUnreachable, match="use transformers 5"):
+            monitoring.watch(build_model("qwen2_moe"), select="pattern", store=memory_store).open()
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -180,7 +192,6 @@ def test_embeddings_in_place_of_tokens(build_model, read_stored, to_tensor, same
 def test_an_unknown_language_model_gives_tokens_embeddings_and_logits(memory_store, read_stored):
     import monitoring
 
-    transformers = pytest.importorskip("transformers")
     config = transformers.GPTNeoXConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=32, bos_token_id=0, eos_token_id=1,
