@@ -233,6 +233,8 @@ def build_manifest(
     bases = sorted({"" if entry == "." else entry for entry in entries} | {"", "src"})
     early = frozenset(builder.path(path)[0] for session in sessions for path in session.start.get("early", ()))
     graph = builder.graph(bases, early)
+    # They were loaded for the whole session, by whom nobody saw.
+    contexts.setdefault("", Context()).modules.update(early & set(tree.files))
     tests = _merge(sessions)
     names = list(tests)
     for name, reasons in _missing_children(records, names).items():

@@ -87,7 +87,7 @@ def _run_here(state: State, item: pytest.Item, answer: str) -> None:
     hook = item.config.hook
     data = [hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
     record: dict[str, Any] = {**state.dump(), "lines": state.recorder.lines()}
-    if not record["lines"].get(state.label) and not record["contexts"].get(state.label, {}).get("executed"):
+    if not record["lines"].get(state.label) and not record["contexts"].get(state.label, {}).get("ran"):
         record["contexts"].setdefault(state.label, {}).setdefault("opaque", []).append("nothing-recorded")
     text = json.dumps({"reports": data, "record": record, "exit": leaving}, default=str, separators=(",", ":"))
     with open(answer, "w", encoding="utf-8") as stream:

@@ -10,11 +10,13 @@ credits conservatively.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,7 @@ class Recorded:
         self.test = ""
         self.collected: list[str] = []
         self.collect_errors = 0
+        self.places: dict[Path, str] = {}
         self.driven: AbstractContextManager[None] | None = None
 
     def begin(self) -> None:
@@ -130,7 +133,13 @@ class Recorded:
         self._canary("start")
 
     def _canary(self, when: str) -> None:
-        for test in (canary.first, canary.second):
+        # Loaded afresh, so that finding its code is proved as well.
+        spec = importlib.util.spec_from_file_location("lockgate_canary", canary.__file__)
+        if spec is None or spec.loader is None:
+            return
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for test in (module.first, module.second):
             with self.state.context(f"canary:{when}:{test.__name__}"):
                 test()
 
@@ -258,7 +267,7 @@ class Recorded:
         name = self.id(item.nodeid)
         reports = self.reports.pop(name, [])
         outcome, reason = judge(reports)
-        path = os.path.relpath(os.path.realpath(item.path), self.state.root).replace(os.sep, "/")
+        path = self._place(item.path)
         self.state.journal.write(
             "test",
             {
@@ -268,6 +277,11 @@ class Recorded:
                 "fixtures": sorted(self.fixtures.pop(name, ())),
             },
         )  # fmt: skip
+
+    def _place(self, path: Path) -> str:
+        if path not in self.places:
+            self.places[path] = os.path.relpath(os.path.realpath(path), self.state.root).replace(os.sep, "/")
+        return self.places[path]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -283,7 +297,7 @@ class Recorded:
         paths = sorted({os.path.realpath(path or ".") for path in sys.path})
         extra = {
             "time": time.time(), "exit": exitstatus, "collect_errors": self.collect_errors,
-            "interrupted": bool(current.shouldstop or current.shouldfail), "environment": session.read_environment(),
+            "interrupted": bool(current.shouldstop or current.shouldfail), "environment": session.read_environment(self.state.root),
             "pytest_config": session.read_config(self.config), "narrowed": session.narrowing(self.config),
             "elsewhere": session.installed_elsewhere(self.state.root),
             "paths": [path for path in paths if path == self.state.root or path.startswith(inside)],

@@ -117,6 +117,7 @@ def _entries(path: Path, records: Records) -> Iterator[tuple[str, Any]]:
 def _read_journal(path: Path, records: Records) -> None:
     session: Session | None = None
     child: Child | None = None
+    codes: list[tuple[str, int, str]] = []
     try:
         for kind, value in _entries(path, records):
             if kind == "start" and value["role"] == "session":
@@ -125,11 +126,13 @@ def _read_journal(path: Path, records: Records) -> None:
             elif kind == "start":
                 child = Child(label=value["label"], argv=tuple(value["argv"]), core=value["core"])
                 records.children.append(child)
+            elif kind == "codes":
+                codes = value
             elif kind == "context":
                 label = value["label"]
-                _add(records.use.setdefault(label, Use()), value)
-                if session is not None:
-                    _add(session.use.setdefault(label, Use()), value)
+                for use in (records.use, session.use if session is not None else None):
+                    if use is not None:
+                        _add(use.setdefault(label, Use()), value, codes)
             elif kind == "edges":
                 for importer, line, name, targets in value:
                     records.edges.setdefault((importer, line, name), set()).update(targets)
@@ -142,16 +145,17 @@ def _read_journal(path: Path, records: Records) -> None:
                 session.end = value
             elif kind == "end" and child is not None:
                 child.has_ended = True
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         records.damage.append(f"{path.name} holds a record of a wrong form: {error!r}")
 
 
-def _add(use: Use, value: Mapping[str, Any]) -> None:
+def _add(use: Use, value: Mapping[str, Any], codes: list[tuple[str, int, str]]) -> None:
     for name in USED:
         getattr(use, name).update(value.get(name, ()))
     use.spawned += value.get("spawned", 0)
-    for path, codes in value.get("executed", {}).items():
-        use.executed.setdefault(path, set()).update((line, name) for line, name in codes)
+    for place in value.get("ran", ()):
+        path, line, name = codes[place]
+        use.executed.setdefault(path, set()).add((line, name))
 
 
 def _read_coverage(path: Path, records: Records) -> None:

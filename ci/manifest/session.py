@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -19,28 +19,36 @@ NARROWING = ("keyword", "lf", "last_failed", "stepwise", "deselect", "failedfirs
 """pytest options that leave tests out of a stage."""
 
 
-def read_environment() -> dict[str, str]:
+def read_environment(root: str) -> dict[str, str]:
     """Give the fingerprint of this process's environment, without importing what is not yet imported.
 
-    `top_level` names the modules that it can import, so that a plan sees when a new file would hide one.
+    `top_level` names the modules that it can import from outside the repository, so that a plan sees when a new
+    file would hide one.
     """
     found: dict[str, str] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{sys.platform}-{platform.machine()}",
     }
-    versions = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            versions[name.lower().replace("_", "-")] = distribution.version
+    versions: dict[str, str] = {}
+    importable = set(sys.stdlib_module_names)
+    for entry in dict.fromkeys(sys.path):
+        inside = (os.path.realpath(entry or ".") + os.sep).startswith(root + os.sep) and "-packages" not in entry
+        with contextlib.suppress(OSError):
+            for name in os.listdir(entry or "."):
+                stem, _, suffix = name.rpartition(".")
+                if suffix in ("dist-info", "egg-info"):
+                    # The folder's name is "name-version"; reading its files would take longer than many tests.
+                    project, _, version = stem.partition("-")
+                    versions.setdefault(project.lower().replace("_", "-"), version)
+                elif not inside and name.partition(".")[0].isidentifier():
+                    importable.add(name.partition(".")[0])
     lines = "\n".join(f"{name}=={version}" for name, version in sorted(versions.items()))
     found["distributions"] = hashlib.blake2b(lines.encode(), digest_size=16).hexdigest()
-    names = {*importlib.metadata.packages_distributions(), *sys.stdlib_module_names}
-    found["top_level"] = " ".join(sorted(name for name in names if name.isidentifier()))
+    found["top_level"] = " ".join(sorted(importable))
     if "torch" in versions:
         found["torch"] = versions["torch"]
-        version = getattr(sys.modules.get("torch"), "version", None)
-        found["cuda"] = str(getattr(version, "cuda", "") or "")
+        version_of = getattr(sys.modules.get("torch"), "version", None)
+        found["cuda"] = str(getattr(version_of, "cuda", "") or "")
     return found
 
 

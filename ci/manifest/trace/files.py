@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from types import CodeType, FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from .state import State
@@ -130,11 +130,16 @@ def install(state: State) -> None:
 
     def code_read(args: tuple[Any, ...]) -> None:
         # A compiler that takes a function's bytecode depends on its body without running it.
-        code = getattr(args[0], "__code__", None) if args[1] == "__code__" else None
-        if isinstance(code, CodeType) and code.co_filename.startswith(state.inside):
-            asker = sys._getframe(3).f_code.co_filename  # noqa: SLF001 - past this, the guard and the hook
-            if not _is_transparent(asker) and PYTEST not in asker:
-                state.recorder.note(code)
+        if args[1] != "__code__":
+            return
+        asker = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - past this and the hook
+        if _is_transparent(asker) or PYTEST in asker or type(args[0]) is not FunctionType:
+            return
+        state.active = False
+        code = args[0].__code__
+        state.active = True
+        if code.co_filename.startswith(state.inside):
+            state.recorder.note(code)
 
     events: dict[str, Callable[[tuple[Any, ...]], None]] = {
         "open": opened,
@@ -142,11 +147,11 @@ def install(state: State) -> None:
         "os.scandir": listed,
         "ctypes.dlopen": loaded,
         "import": extension,
-        "object.__getattr__": code_read,
         "sqlite3.connect": database,
     }
     for event, handler in events.items():
         state.handlers[event] = partial(guarded, handler)
+    state.handlers["object.__getattr__"] = code_read
 
     def asked(path: Any) -> None:
         if isinstance(path, int):

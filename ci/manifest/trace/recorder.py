@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, Protocol
 
 MONITORING = "lockgate-monitoring"
 CTRACE = "coverage-ctrace"
 
-Executed = dict[str, list[list[Any]]]
-"""File -> what ran in it, each as [first line, name of the code object]."""
+Code = list[Any]
+"""A code object as [file, first line, name]."""
+
+Executed = tuple[list[Code], dict[str, list[int]]]
+"""A table of code objects, and what ran in each context as places in it."""
 
 
 Lines = dict[str, dict[str, list[Any]]]
@@ -35,6 +39,9 @@ class Recorder(Protocol):
     def start(self) -> None:
         """Begin to notice code."""
 
+    def handlers(self) -> dict[str, Callable[[tuple[Any, ...]], None]]:
+        """Give what the recorder wants to hear of audit events."""
+
     def switch(self, label: str) -> None:
         """Count what runs from now on for another context."""
 
@@ -50,8 +57,8 @@ class Recorder(Protocol):
     def problem(self) -> str:
         """Say why what was noticed since the last switch is not all that ran, or ""."""
 
-    def executed(self) -> dict[str, Executed]:
-        """Give what ran, by context; lines instead of code objects where that is all a core knows."""
+    def executed(self) -> Executed:
+        """Give what ran, by context, as far as the core knows code objects."""
 
     def lines(self) -> Lines:
         """Give the lines (or arcs) that ran, by context and file, where a core knows lines only."""
@@ -81,7 +88,10 @@ class MonitoringRecorder:
     """A `sys.monitoring` tool: one callback per code object and context, then silence until the next.
 
     The callback disables itself for the place it fired at; `restart_events` at
-    each switch arms all places again.
+    each switch arms all places again. Only code of the repository is armed, found
+    when it is executed as a module or made into a function, so that the rest runs
+    at full speed. A program that makes code objects itself (`code.replace`) is
+    watched as a whole from then on.
     """
 
     core = MONITORING
@@ -122,8 +132,31 @@ class MonitoringRecorder:
         monitoring.register_callback(self.tool, events.PY_START, entered)
         monitoring.register_callback(self.tool, events.PY_RESUME, entered)
         monitoring.register_callback(self.tool, events.PY_THROW, thrown)
+        # Not an event of one code object: it can only be watched everywhere, and is rare.
+        monitoring.set_events(self.tool, events.PY_THROW)
         self.events = events.PY_START | events.PY_RESUME | events.PY_THROW
-        monitoring.set_events(self.tool, self.events)
+
+    def handlers(self) -> dict[str, Callable[[tuple[Any, ...]], None]]:
+        """Find code by the audit events of its execution and making."""
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        roots = self.roots
+
+        def arm(code: CodeType) -> None:
+            monitoring.set_local_events(self.tool, code, self.events & ~monitoring.events.PY_THROW)
+            for constant in code.co_consts:
+                if isinstance(constant, CodeType):
+                    arm(constant)
+
+        def executed(args: tuple[Any, ...]) -> None:
+            code = args[0]
+            if isinstance(code, CodeType) and code.co_filename.startswith(roots):
+                arm(code)
+
+        def made(args: tuple[Any, ...]) -> None:
+            if len(args) > 1 and str(args[1]).startswith(roots):
+                monitoring.set_events(self.tool, self.events)
+
+        return {"exec": executed, "function.__new__": executed, "code.__new__": made}
 
     def switch(self, label: str) -> None:
         """Arm all places again, for another context."""
@@ -146,13 +179,13 @@ class MonitoringRecorder:
     def problem(self) -> str:
         """Say when the tool was taken away, or the context saw nothing."""
         monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        if monitoring.get_tool(self.tool) != "lockgate" or monitoring.get_events(self.tool) != self.events:
+        if monitoring.get_tool(self.tool) != "lockgate":
             return "recorder-removed"
         return "" if self.seen else "nothing-recorded"
 
-    def executed(self) -> dict[str, Executed]:
+    def executed(self) -> Executed:
         """Give files below the roots alone."""
-        return {label: _by_file(codes, self.roots) for label, codes in self.contexts.items()}
+        return _number(self.contexts)
 
     def lines(self) -> Lines:
         """Know no lines."""
@@ -208,6 +241,10 @@ class CoverageRecorder:
                 f"coverage runs with its {kind} core, expected CTracer; install a binary coverage wheel"
             )
 
+    def handlers(self) -> dict[str, Callable[[tuple[Any, ...]], None]]:
+        """Need no audit events: the tracer sees every call."""
+        return {}
+
     def switch(self, label: str) -> None:
         """Store what ran and go on for another context."""
         self.label = label
@@ -240,9 +277,9 @@ class CoverageRecorder:
         """Say when the trace function is not ours any more."""
         return "" if sys.gettrace() is self.function else "trace-function-changed"
 
-    def executed(self) -> dict[str, Executed]:
+    def executed(self) -> Executed:
         """Give the calls that were watched."""
-        return {label: _by_file(codes, self.roots) for label, codes in self.calls.items()}
+        return _number(self.calls)
 
     def lines(self) -> Lines:
         """Give the lines of each context and file; for few contexts (a fork's child)."""
@@ -280,9 +317,15 @@ class CoverageRecorder:
         target.close()
 
 
-def _by_file(codes: dict[int, CodeType], roots: tuple[str, ...]) -> Executed:
-    files: Executed = {}
-    for code in list(codes.values()):
-        if code.co_filename.startswith(roots):
-            files.setdefault(code.co_filename, []).append([code.co_firstlineno, code.co_name])
-    return files
+def _number(contexts: dict[str, dict[int, CodeType]]) -> Executed:
+    table: list[Code] = []
+    places: dict[int, int] = {}
+    found: dict[str, list[int]] = {}
+    for label, codes in list(contexts.items()):
+        ran = list(codes.items())
+        for key, code in ran:
+            if key not in places:
+                places[key] = len(table)
+                table.append([code.co_filename, code.co_firstlineno, code.co_name])
+        found[label] = [places[key] for key, _ in ran]
+    return table, found

@@ -82,6 +82,7 @@ class State:
     def listen(self) -> None:
         """Add the one audit hook, which cannot be taken away: while not active it does nothing."""
         handlers = self.handlers
+        handlers |= self.recorder.handlers()
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             handler = handlers.get(event)
@@ -138,24 +139,29 @@ class State:
 
     def dump(self) -> dict[str, Any]:
         """Give everything noted by this process, lines excepted, ready for JSON."""
-        executed = self.recorder.executed()
+        codes, executed = self.recorder.executed()
         labels = {*self.notes, *executed}
         contexts = {}
         for label in labels:
             notes = self.notes[label].dump() if label in self.notes else {}
             if executed.get(label):
-                notes["executed"] = executed[label]
+                notes["ran"] = executed[label]
             if notes:
                 contexts[label] = notes
         edges = [[*importer, sorted(targets)] for importer, targets in self.edges.items()]
-        return {"contexts": contexts, "edges": edges}
+        return {"codes": codes, "contexts": contexts, "edges": edges}
 
     def absorb(self, value: dict[str, Any]) -> None:
         """Keep what a fork's child noted: its edges here, its contexts in the journal at once."""
         for path, line, name, targets in value.pop("edges"):
             self.edge((path, line, name), targets)
         self.recorder.absorb(value.pop("lines"))
-        for label, notes in value["contexts"].items():
+        self._write_contexts(value)
+
+    def _write_contexts(self, found: dict[str, Any]) -> None:
+        if found["codes"]:
+            self.journal.write("codes", found["codes"])
+        for label, notes in found["contexts"].items():
             self.journal.write("context", {"label": label, **notes})
 
     def finish(self, kind: str, extra: dict[str, Any]) -> None:
@@ -163,8 +169,7 @@ class State:
         self.active = False
         self.closing = True
         found = self.dump()
-        for label, notes in found["contexts"].items():
-            self.journal.write("context", {"label": label, **notes})
+        self._write_contexts(found)
         self.journal.write("edges", found["edges"])
         self.recorder.stop(os.path.join(self.folder, f"coverage-{self.journal.uid}.data"))
         self.journal.write("end", {"how": kind, **extra})
