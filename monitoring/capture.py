@@ -17,7 +17,14 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from monitoring.errors import CaptureError, CaptureLoss, DrainTimeout, MissingDependency
+from monitoring.errors import (
+    CaptureError,
+    CaptureLoss,
+    DrainTimeout,
+    MissingDependency,
+    MonitoringError,
+    NativeUnavailable,
+)
 from monitoring.hooks.select import Selection, parse_selection
 from monitoring.policy import Policy
 from monitoring.stats import Stats, parse_stats
@@ -131,8 +138,8 @@ class Monitor:
         """Remove the hooks, drain everything, write the run's record, report losses."""
         try:
             self.close(self._options.close_timeout)
-        except CaptureError:
-            if error is None:
+        except MonitoringError:
+            if error is None:  # the block's own exception is the one to see
                 raise
 
     def open(self) -> None:
@@ -171,8 +178,14 @@ class Monitor:
                 device=device,
                 **plan.ring_options(self._options.policy),
             )
-        except BaseException:
+        except BaseException as error:
             self._store.close()
+            if isinstance(error, RuntimeError) and device >= 0:
+                raise NativeUnavailable(
+                    f"the model is on cuda:{device}: {error}",
+                    hint="build with LOCKGATE_NATIVE=cuda, or move the model to the CPU",
+                    cause=error,
+                ) from error
             raise
         try:
             self._recorder = Recorder(

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.native_backend, pytest.mark.hf]
 
 torch = pytest.importorskip("torch")
 
+ENDS = {"g0.r0": 3, "g0.r1": 2, "g0.r2": 3}
 NO_END = {"do_sample": False, "eos_token_id": 60, "pad_token_id": 2}
 
 
@@ -257,6 +258,31 @@ def test_right_padded_training_batches_keep_their_real_tokens(llama, read_stored
     check(llama, groups, to_tensor, "f0.r0", [5, 6, 7])
     check(llama, groups, to_tensor, "f0.r1", [8, 9, 10, 11, 12])
     assert to_tensor(groups["f0.r0", "final_logits", -1][0]).shape == (3, 61)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"phase": "prefill"}, {"g0.r0": [(0, 3)], "g0.r1": [(0, 2)], "g0.r2": [(0, 3)]}),
+        ({"phase": "decode"}, {name: [(end, end + 1), (end + 1, end + 2)] for name, end in ENDS.items()}),
+        ({"every_requests": 2}, {name: [(0, 3), (3, 4), (4, 5)] for name in ("g0.r0", "g0.r2")}),
+        ({"every_steps": 2}, {name: [(0, end), (end + 1, end + 2)] for name, end in ENDS.items()}),
+    ],
+)  # fmt: skip
+def test_a_schedule_leaves_out_what_it_says_and_counts_no_loss(schedule, expected, llama, read_stored):
+    import monitoring
+
+    policy = monitoring.Policy(schedule=monitoring.Schedule(**schedule))
+    store = "memory:scheduled"
+    with monitoring.watch(llama, select="final_ln", store=store, policy=policy, raise_on_loss=True) as watch:
+        llama.generate(**left_pad([[5, 6, 7], [8, 9], [10, 11, 12]]), max_new_tokens=3, do_sample=False,
+                       eos_token_id=None, pad_token_id=2)  # fmt: skip
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in read_stored(store, watch.run_id):
+        found.setdefault(row.request_id, []).append((row.token_start, row.token_end))
+    assert found == expected
+    # What was never asked for is not missing.
+    monitoring.read(store, run=watch.run_id)
 
 
 def test_a_static_cache(llama, read_stored, group_rows, to_tensor):

@@ -329,6 +329,32 @@ def test_what_is_no_module_is_refused():
         monitoring.watch(lambda x: x)
 
 
+def test_a_cuda_model_without_a_cuda_build_names_the_remedy(twice, memory_store, monkeypatch):
+    import monitoring
+    from monitoring.native import load_native
+
+    if load_native().cuda_device_count():
+        return  # a machine with a device has the build for it
+    monkeypatch.setattr("monitoring.hooks.plan.find_device", lambda _model: 0)
+    with pytest.raises(monitoring.NativeUnavailable, match="cuda:0"):
+        monitoring.watch(twice, select="modules:*", store=memory_store).open()
+    assert hooks_of(twice) == 0
+
+
+def test_the_models_own_exception_wins_over_a_store_that_fails_at_the_end(twice, memory_store, monkeypatch):
+    import monitoring
+
+    watch = monitoring.watch(twice, select="modules:*", store=memory_store)
+    with pytest.raises(ZeroDivisionError), watch:
+
+        def fail(_record: Any) -> None:
+            raise monitoring.StoreError("the store is gone")
+
+        monkeypatch.setattr(watch._store, "write_run", fail)
+        raise ZeroDivisionError
+    assert hooks_of(twice) == 0
+
+
 def test_a_bad_store_leaves_no_hook_behind(twice):
     import monitoring
 
