@@ -1,3 +1,4 @@
+# ruff: noqa: E501, PLR0913, SIM102 - prompts and tables of a benchmark are one line
 """Mutants of a real project: who misses failing tests, who selects how many, beside pytest-testmon in the same run.
 
     python benchmarks/impact_mutations.py PATH --mutants 20 --directed 10 --reversed 5
@@ -129,6 +130,7 @@ class Trial:
         self.peer_data = folder / "testmondata"
 
     def git(self, *words: str) -> str:
+        """Run git in the clone."""
         return subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True).stdout.strip()
 
     def pytest(self, *words: str, limit: float = 600, **environ: str) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -164,10 +166,15 @@ class Trial:
         return seconds
 
     def lockgate(self, module: Any, *words: str) -> tuple[int, str]:
+        """Run one command in this process; gives its code and its words."""
         stream = io.StringIO()
         console = Console(file=stream, width=240)
         context = Context(
-            root=self.root, cwd=self.root, environ=self.environ, out=Output(stdout=console, stderr=console), clock=time.time
+            root=self.root,
+            cwd=self.root,
+            environ=self.environ,
+            out=Output(stdout=console, stderr=console),
+            clock=time.time,
         )
         parser = Parser(prog="lockgate")
         module.add_arguments(parser)
@@ -180,7 +187,11 @@ class Trial:
         words = ["unit", "--manifest", str(self.manifest), "--base", self.base]
         console = Console(file=io.StringIO())
         context = Context(
-            root=self.root, cwd=self.root, environ=self.environ, out=Output(stdout=console, stderr=console), clock=time.time
+            root=self.root,
+            cwd=self.root,
+            environ=self.environ,
+            out=Output(stdout=console, stderr=console),
+            clock=time.time,
         )
         return command.make_plan(parser.parse_args(words), context)
 
@@ -202,16 +213,20 @@ class Trial:
         out = self.folder / "peer.json"
         out.unlink(missing_ok=True)
         # With --collect-only testmon selects nothing away, so the run is ended once it has chosen.
-        self.pytest("--testmon", "--testmon-forceselect", "-p", "peer_choice", TESTMON_DATAFILE=str(copy), PEER_CHOICE=str(out))
+        self.pytest(
+            "--testmon", "--testmon-forceselect", "-p", "peer_choice", TESTMON_DATAFILE=str(copy), PEER_CHOICE=str(out)
+        )
         if not out.exists():
             raise RuntimeError("testmon did not get to choose")
         return frozenset(json.loads(out.read_text()))
 
     def write(self, mutant: Mutant) -> None:
+        """Apply a mutant."""
         for path, text in mutant.files.items():
             (self.root / path).write_text(text, encoding="utf-8")
 
     def restore(self) -> None:
+        """Make the tree clean again."""
         self.git("checkout", "--quiet", "--force", self.base)
         self.git("clean", "--quiet", "-fd")
 
@@ -244,6 +259,7 @@ def random_mutants(trial: Trial, *, count: int, draw: random.Random, kind: str, 
 
 def sites(tree: ast.Module) -> Iterator[tuple[Any, ast.AST]]:
     """Give (innermost function or None, node) for every node that can be mutated."""
+
     def walk(node: ast.AST, owner: Any) -> Iterator[tuple[Any, ast.AST]]:
         inside = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else owner
         for name, value in ast.iter_fields(node):
@@ -251,7 +267,9 @@ def sites(tree: ast.Module) -> Iterator[tuple[Any, ast.AST]]:
                 if isinstance(child, ast.AST):
                     # Decorators, defaults and annotations run where the function is defined.
                     place = inside if name == "body" or node is not inside else owner
-                    if isinstance(child, ast.Constant | ast.Compare | ast.BoolOp | ast.BinOp | ast.Return | ast.If | ast.Assign):
+                    if isinstance(
+                        child, ast.Constant | ast.Compare | ast.BoolOp | ast.BinOp | ast.Return | ast.If | ast.Assign
+                    ):
                         if not (isinstance(child, ast.Constant) and isinstance(node, ast.Expr | ast.JoinedStr)):
                             yield place, child
                     yield from walk(child, place)
@@ -259,20 +277,26 @@ def sites(tree: ast.Module) -> Iterator[tuple[Any, ast.AST]]:
     yield from walk(tree, None)
 
 
+def mutate_constant(node: ast.Constant) -> bool:
+    """Change a constant's value in place; some kinds are left alone."""
+    if isinstance(node.value, bool):
+        node.value = not node.value
+    elif isinstance(node.value, int):
+        node.value += 1
+    elif isinstance(node.value, str) and node.value:
+        node.value += "X"
+    elif node.value is None:
+        node.value = 0
+    else:
+        return False
+    return True
+
+
 def mutate(node: ast.AST, draw: random.Random) -> bool:
     """Change one node's meaning in place."""
     if isinstance(node, ast.Constant):
-        if isinstance(node.value, bool):
-            node.value = not node.value
-        elif isinstance(node.value, int):
-            node.value += 1
-        elif isinstance(node.value, str) and node.value:
-            node.value += "X"
-        elif node.value is None:
-            node.value = 0
-        else:
-            return False
-    elif isinstance(node, ast.Compare):
+        return mutate_constant(node)
+    if isinstance(node, ast.Compare):
         swap = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.GtE: ast.Lt,
                 ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
         node.ops[0] = swap[type(node.ops[0])]()
@@ -295,7 +319,11 @@ def import_time(trial: Trial) -> set[tuple[str, int]]:
     """Find the functions of the sources that run while the tests are collected."""
     out = trial.folder / "imports.json"
     subprocess.run(
-        [sys.executable, "-c", IMPORT_PROBE, str(out), *trial.tests], cwd=trial.root, env=trial.environ, capture_output=True, check=False
+        [sys.executable, "-c", IMPORT_PROBE, str(out), *trial.tests],
+        cwd=trial.root,
+        env=trial.environ,
+        capture_output=True,
+        check=False,
     )
     found = set()
     for name, line in json.loads(out.read_text()):
@@ -340,7 +368,9 @@ def confirmed(trial: Trial, mutant: Mutant, names: Sequence[str], flaky: frozens
     return [name for name in names if name in again and name not in clean]
 
 
-def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str], limit: float, known: int, peer: bool) -> None:
+def judge(
+    trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str], limit: float, known: int, peer: bool
+) -> None:
     """Try one mutant on both selectors."""
     trial.write(mutant)
     plan = trial.plan()
@@ -374,7 +404,10 @@ def judge(trial: Trial, mutant: Mutant, tally: Tally, *, broken: frozenset[str],
         tally.peer_shares.append(len(selected) / known)
         theirs = f"; testmon {len(names - selected)} missed, {len(selected) / known:.0%}"
     reason = next((str(cause.reason) for cause in plan.causes), "-")
-    print(f"  {mutant.kind:9} {len(failed):5} failed, {len(missed)} missed, {share:4.0%} ({reason}){theirs}; {mutant.name}", flush=True)
+    print(
+        f"  {mutant.kind:9} {len(failed):5} failed, {len(missed)} missed, {share:4.0%} ({reason}){theirs}; {mutant.name}",
+        flush=True,
+    )
     for name in missed[:5]:
         print(f"    MISSED {name}")
 
@@ -417,13 +450,23 @@ def main() -> None:
         bodies = round(options.mutants * 2 / 3)
         mutants = [
             *random_mutants(trial, count=bodies, draw=draw, kind="body", wanted=lambda _, owner: owner is not None),
-            *random_mutants(trial, count=options.mutants - bodies, draw=draw, kind="module", wanted=lambda _, owner: owner is None),
+            *random_mutants(
+                trial, count=options.mutants - bodies, draw=draw, kind="module", wanted=lambda _, owner: owner is None
+            ),
             *random_mutants(trial, count=options.directed, draw=draw, kind="directed", wanted=is_directed),
             *reversed_commits(trial, count=options.reversed),
         ]
         tallies: dict[str, Tally] = {}
         for mutant in mutants:
-            judge(trial, mutant, tallies.setdefault(mutant.kind, Tally()), broken=broken, limit=max(60, plain * 20), known=known, peer=not options.no_peer)
+            judge(
+                trial,
+                mutant,
+                tallies.setdefault(mutant.kind, Tally()),
+                broken=broken,
+                limit=max(60, plain * 20),
+                known=known,
+                peer=not options.no_peer,
+            )
             trial.restore()
     print("\n| kind | mutants | failing | missed | mean selected | everything | testmon missed | testmon selected |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

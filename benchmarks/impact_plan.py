@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Plan time and memory on synthetic repositories: `python benchmarks/impact_plan.py [--tests 1000 10000 100000]`.
 
 Each size has a real git repository and a real manifest file. The plan runs as

@@ -14,6 +14,7 @@ from ci.impact.gather import Request, gather, require_stage
 from ci.impact.git import temporary_folder
 from ci.impact.plan import Decision, Plan, Shard, run_everything
 from ci.impact.plan_file import render_document, write_plan
+from ci.impact.reasons import Reason
 from ci.impact.render import (
     explain_path,
     explain_test,
@@ -23,7 +24,6 @@ from ci.impact.render import (
     render_markdown,
     render_table,
 )
-from ci.impact.reasons import Reason
 from ci.manifest.model import Manifest
 
 

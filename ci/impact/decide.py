@@ -280,12 +280,11 @@ def _whole_files(facts: Facts, view: View, effects: Sequence[Effect], chosen: di
             continue
         found.append(Selected(id=path, reason=effect.reason, detail=effect.detail))
         source = facts.own.source(entry) or facts.drift.source(entry) or b""
-        for name in parse_tests(source):
-            if f"{path}::{name}" not in known:
-                found.append(Selected(id=f"{path}::{name}", reason=Reason.NEW_TEST, detail=effect.detail))
+        fresh = [f"{path}::{name}" for name in parse_tests(source) if f"{path}::{name}" not in known]
+        found += [Selected(id=name, reason=Reason.NEW_TEST, detail=effect.detail) for name in fresh]
     return found
 
 
 def _paths(changes: Sequence[Change]) -> str:
     shown = ", ".join(change.path for change in changes[:3])
-    return (f"{shown} and {len(changes) - 3} more" if len(changes) > 3 else shown) or "no change"  # noqa: PLR2004
+    return (f"{shown} and {len(changes) - 3} more" if len(changes) > 3 else shown) or "no change"

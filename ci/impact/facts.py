@@ -149,7 +149,7 @@ class View:
         return module_suffixes(self.span.before)
 
     def below(self, folder: str) -> Bits:
-        """Tests in a folder or deeper."""
+        """Give the tests in a folder or deeper."""
         found = 0
         for path, bits in self.by_file.items():
             if is_below(path, folder):
@@ -157,11 +157,11 @@ class View:
         return found
 
     def importers(self, path: str) -> Bits:
-        """Tests whose import closure holds a module, or that were seen to run any of it."""
+        """Give the tests whose import closure holds a module, or that were seen to run any of it."""
         return self.manifest.imported.get(path, 0) | self.manifest.executors(path)
 
     def users(self, path: str) -> Bits:
-        """Tests that depend on a file in whatever way."""
+        """Give the tests that depend on a file in whatever way."""
         library = self.manifest.libraries.get(path)
         return (
             self.importers(path)

@@ -128,7 +128,7 @@ class Repository:
             end = output.index(b"\n", place)
             header = output[place:end].split(b" ")
             place = end + 1
-            if header[-1] == b"missing" or len(header) != 3:  # noqa: PLR2004 - id, type, size
+            if header[-1] == b"missing" or len(header) != 3:
                 continue
             size = int(header[2])
             found[header[0].decode()] = output[place : place + size]

@@ -24,15 +24,56 @@ else:  # pragma: no cover - the same parser under its older name
     import tomli as tomllib
 
 INERT_TOOLS = frozenset(
-    "autoflake bandit basedpyright black bumpversion bump-my-version check-manifest check-wheel-contents codespell "
-    "commitizen cosmic-ray coverage creosote cruft darker deptry docformatter flake8 importlinter interrogate isort "
-    "mutmut mypy pdoc pydocstyle pylint pyproject-fmt pyrefly pyright pyroma pyupgrade refurb ruff semantic_release "
-    "slotscheck sphinx-theme-builder taplo towncrier ty typos vulture yapf zuban".split()
+    [
+        "autoflake",
+        "bandit",
+        "basedpyright",
+        "black",
+        "bumpversion",
+        "bump-my-version",
+        "check-manifest",
+        "check-wheel-contents",
+        "codespell",
+        "commitizen",
+        "cosmic-ray",
+        "coverage",
+        "creosote",
+        "cruft",
+        "darker",
+        "deptry",
+        "docformatter",
+        "flake8",
+        "importlinter",
+        "interrogate",
+        "isort",
+        "mutmut",
+        "mypy",
+        "pdoc",
+        "pydocstyle",
+        "pylint",
+        "pyproject-fmt",
+        "pyrefly",
+        "pyright",
+        "pyroma",
+        "pyupgrade",
+        "refurb",
+        "ruff",
+        "semantic_release",
+        "slotscheck",
+        "sphinx-theme-builder",
+        "taplo",
+        "towncrier",
+        "ty",
+        "typos",
+        "vulture",
+        "yapf",
+        "zuban",
+    ]
 )
 """`[tool.*]` tables and ini sections that neither pytest nor an installation reads."""
 
 INERT_PROJECT = frozenset(
-    "authors classifiers description keywords license license-files maintainers readme urls".split()
+    ["authors", "classifiers", "description", "keywords", "license", "license-files", "maintainers", "readme", "urls"]
 )
 """Keys of `[project]` that change metadata alone, never what is installed beside it."""
 

@@ -245,7 +245,8 @@ def _mentions(root: ast.AST, *, imports: frozenset[str] = frozenset()) -> list[t
         if isinstance(node, ast.Name):
             found.append((line, frozenset({node.id, EVERY} if node.id in DYNAMIC else {node.id})))
         elif isinstance(node, ast.Attribute):
-            found.append((node.end_lineno or line, frozenset({node.attr, EVERY} if node.attr in DYNAMIC else {node.attr})))
+            words = frozenset({node.attr, EVERY} if node.attr in DYNAMIC else {node.attr})
+            found.append((node.end_lineno or line, words))
         elif isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             found.append((line, frozenset({EVERY})))
         elif isinstance(node, ast.ImportFrom) and imports:

@@ -12,8 +12,8 @@ from ci.impact.changes import Tree
 
 DYNAMIC = (
     "DocTestFinder", "Fire", "PluginManager", "__dict__", "autodiscover", "dir", "eval", "exec", "getmembers",
-    "getmembers_static", "globals", "iter_modules", "locals", "modules", "pkgutil", "pluggy", "pydoc", "testmod", "vars",
-    "walk_packages",
+    "getmembers_static", "globals", "iter_modules", "locals", "modules", "pkgutil", "pluggy", "pydoc", "testmod",
+    "vars", "walk_packages",
 )  # fmt: skip
 """Words of code that can meet a definition without naming it."""
 
@@ -147,16 +147,20 @@ def looks_up_dynamically(source: bytes) -> bool:
         words = (
             (node.id,) if isinstance(node, ast.Name)
             else (node.attr,) if isinstance(node, ast.Attribute)
-            else tuple(alias.name.split(".")[0] for alias in node.names) if isinstance(node, ast.Import | ast.ImportFrom)
+            else tuple(item.name.split(".")[0] for item in node.names) if isinstance(node, ast.Import | ast.ImportFrom)
             else ()
         )  # fmt: skip
         if any(word in DYNAMIC for word in words):
             return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            # A computed name can be any name.
-            if len(node.args) < 2 or not isinstance(node.args[1], ast.Constant):  # noqa: PLR2004
-                return True
+        if isinstance(node, ast.Call) and _computes_a_name(node):
+            return True
     return False
+
+
+def _computes_a_name(node: ast.Call) -> bool:
+    """Whether a call is a `getattr` of a name that is no constant: it can be any name."""
+    is_getattr = isinstance(node.func, ast.Name) and node.func.id == "getattr"
+    return is_getattr and (len(node.args) < 2 or not isinstance(node.args[1], ast.Constant))
 
 
 def added_functions(before: bytes, after: bytes) -> frozenset[str]:

@@ -181,9 +181,7 @@ def _cause(value: object) -> Cause:
 
 def _shard(value: object) -> Shard:
     item = _table(value, "an entry of shards")
-    return Shard(
-        index=int(_number(item, "index")), tests=_strings(item, "tests"), seconds=_number(item, "seconds")
-    )
+    return Shard(index=int(_number(item, "index")), tests=_strings(item, "tests"), seconds=_number(item, "seconds"))
 
 
 def _identity(table: Mapping[str, Any]) -> Identity:
@@ -211,14 +209,14 @@ def _reason(table: Mapping[str, Any]) -> Reason:
 
 def _table(value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is a {type(value).__name__}, expected an object")
+        raise ValueError(f"{what} is a {type(value).__name__}, expected an object")  # noqa: TRY004 - one kind for a bad plan
     return value
 
 
 def _list(table: Mapping[str, Any], key: str) -> list[Any]:
     value = table.get(key, [])
     if not isinstance(value, list):
-        raise ValueError(f"{key} is a {type(value).__name__}, expected a list")
+        raise ValueError(f"{key} is a {type(value).__name__}, expected a list")  # noqa: TRY004
     return value
 
 
@@ -232,5 +230,5 @@ def _strings(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _text(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{key} is {value!r}, expected a string")
+        raise ValueError(f"{key} is {value!r}, expected a string")  # noqa: TRY004
     return value

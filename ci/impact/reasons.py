@@ -23,7 +23,7 @@ class Reason(Word):
     scope: Scope
     meaning: str
 
-    def __new__(cls, word: str, scope: Scope = Scope.TESTS, meaning: str = "") -> Reason:
+    def __new__(cls, word: str, scope: Scope = Scope.TESTS, meaning: str = "") -> Reason:  # noqa: PYI034 - an enum has no subclass
         """Make a member from its word, its scope and its meaning."""
         member = str.__new__(cls, word)
         member._value_ = word
@@ -42,8 +42,7 @@ class Reason(Word):
     BASELINE_UNAVAILABLE = (
         "baseline-unavailable",
         Scope.EVERYTHING,
-        "git cannot give the base (a shallow clone, a force push), and the settings cannot be trusted without it; "
-        "fetch more history.",
+        "git cannot give the base (shallow clone, force push), so no settings can be trusted; fetch more history.",
     )
     PLAN_UNUSABLE = (
         "plan-unusable",
@@ -112,8 +111,7 @@ class Reason(Word):
     MODULE_LEVEL = (
         "module-level",
         Scope.TESTS,
-        "The test's import closure holds a module that changed outside function bodies (a constant, a signature, a "
-        "decorator, a docstring, a definition).",
+        "The test imports a module that changed outside function bodies: a constant, signature, docstring, definition.",
     )
     MENTIONED_NAME = (
         "mentioned-name",

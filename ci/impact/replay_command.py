@@ -162,19 +162,18 @@ def summarize(rows: Sequence[Replayed], stage: Stage) -> list[str]:
     """Give the totals in a few lines: shares, saved device time, why everything ran, misses."""
     shares, times = [row.share for row in rows], [row.time_share for row in rows]
     width = max(1, stage.ranks or stage.devices)
+    decisions = Counter(row.plan.decision for row in rows)
     total = sum(row.plan.total_seconds for row in rows)
     saved = sum((1 - row.time_share) * row.plan.total_seconds for row in rows)
     lines = [
-        f"{len(rows)} commits: mean {statistics.mean(shares):.0%} of the tests and {statistics.mean(times):.0%} of the "
-        f"seconds, median {statistics.median(shares):.0%} and {statistics.median(times):.0%}",
+        f"{len(rows)} commits: {_typical(shares)} of the tests and {_typical(times)} of the seconds run",
         f"saved: {saved * width:.0f} of {total * width:.0f} {'device' if stage.devices else 'test'} seconds",
-        f"nothing ran on {sum(row.plan.decision is Decision.NONE for row in rows)}, everything on "
-        f"{sum(row.plan.decision is Decision.ALL for row in rows)} commits",
+        f"nothing ran on {decisions[Decision.NONE]}, everything on {decisions[Decision.ALL]} commits",
     ]
-    reasons = Counter(
-        word for row in rows if row.plan.decision is Decision.ALL for word in row.plan.reasons
-    )
-    lines += [f"everything ran {times} times for {word}: {Reason(word).meaning}" for word, times in reasons.most_common()]
+    reasons = Counter(word for row in rows if row.plan.decision is Decision.ALL for word in row.plan.reasons)
+    lines += [
+        f"everything ran {times} times for {word}: {Reason(word).meaning}" for word, times in reasons.most_common()
+    ]
     tried = [row for row in rows if row.verified]
     if tried:
         missed = sum(len(row.missed) for row in tried)
@@ -185,11 +184,23 @@ def summarize(rows: Sequence[Replayed], stage: Stage) -> list[str]:
     return lines
 
 
+def _typical(shares: Sequence[float]) -> str:
+    return f"{statistics.mean(shares):.0%} (median {statistics.median(shares):.0%})"
+
+
 def _cells(row: Replayed) -> list[str]:
     reason = row.plan.causes[0] if row.plan.causes else None
     why = f"{reason.reason}: {reason.detail}" if reason else row.plan.explanation
     truth = f"{row.failed} failed, {len(row.missed)} missed" if row.verified else row.problem or "-"
-    return [row.commit[:10], row.subject, str(row.plan.decision), f"{row.share:.0%}", f"{row.time_share:.0%}", why, truth]
+    return [
+        row.commit[:10],
+        row.subject,
+        str(row.plan.decision),
+        f"{row.share:.0%}",
+        f"{row.time_share:.0%}",
+        why,
+        truth,
+    ]
 
 
 TITLES = ("commit", "subject", "decision", "tests", "seconds", "first reason", "verified")
@@ -209,7 +220,9 @@ def render_markdown(rows: Sequence[Replayed], stage: Stage) -> str:
     """Render a step summary."""
     lines = [f"### Replay of `{stage.name}`", "", *(f"- {line}" for line in summarize(rows, stage)), ""]
     lines += [f"| {' | '.join(TITLES)} |", "|---|---|---|---:|---:|---|---|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in _cells(row)) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in _cells(row)) + " |" for row in rows
+    ]
     return "\n".join(lines)
 
 

@@ -47,8 +47,8 @@ def run_commit(root: Path, stage: Stage, context: Context) -> Truth:
     witness.unlink(missing_ok=True)
     selection = ["-m", stage.select] if stage.select else []
     words = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "ci.impact.witness", "--continue-on-collection-errors",
-        *selection, *stage.extra_args, *stage.paths,
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "ci.impact.witness",
+        "--continue-on-collection-errors", *selection, *stage.extra_args, *stage.paths,
     ]  # fmt: skip
     try:
         done = run(
@@ -87,10 +87,7 @@ def find_missed(plan: Plan, failed: frozenset[str]) -> list[str]:
         return []
     missed = []
     for name in sorted(failed):
-        if "::" in name:
-            is_missed = not plan.selects(name)
-        else:
-            is_missed = not any(item.id.startswith(name) for item in plan.tests)
-        if is_missed:
+        is_selected = plan.selects(name) if "::" in name else any(item.id.startswith(name) for item in plan.tests)
+        if not is_selected:
             missed.append(name)
     return missed

@@ -44,7 +44,7 @@ class Witness:
         if report.failed:
             self.failed.add(report.nodeid)
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write what was seen."""
         document = {"failed": sorted(self.failed), "ran": len(self.ran), "exit": int(exitstatus)}
         self.target.write_text(json.dumps(document), encoding="utf-8")

@@ -229,7 +229,9 @@ def check_kind(project: Project) -> Callable[[Mapping[str, Any]], None]:
     def check(row: Mapping[str, Any]) -> None:
         files = {**SCAFFOLD, **row["files"]}
         if row.get("mentioned"):
-            files["pyproject.toml"] = files["pyproject.toml"].replace('select = ""', 'select = ""\nmentioned_names = true')
+            files["pyproject.toml"] = files["pyproject.toml"].replace(
+                'select = ""', 'select = ""\nmentioned_names = true'
+            )
         project.write(files)
         setup = row.get("setup")
         if setup:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """What git does to a repository between a recording and a plan, each with real git."""
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ def test_a_change_cannot_switch_its_own_gate_off(recorded: tuple[Any, Path, str]
 
 
 def test_a_stage_that_only_the_change_knows_runs_whole(recorded: tuple[Any, Path, str]) -> None:
-    project, manifest, base = recorded
+    project, manifest, _ = recorded
     text = FILES["pyproject.toml"].replace("stages.unit", "stages.other")
     project.write({"pyproject.toml": text})
     start = project.commit("other row")

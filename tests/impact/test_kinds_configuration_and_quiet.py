@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Kinds of change in hooks, fixtures, settings and the environment; and the kinds that must select nothing."""
 
 from __future__ import annotations

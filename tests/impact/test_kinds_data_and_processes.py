@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Kinds of change in files that are read, and in code that other processes, threads and compilers run."""
 
 from __future__ import annotations

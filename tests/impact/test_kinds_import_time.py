@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Kinds of change that act when a module is imported, or on what importing left behind."""
 
 from __future__ import annotations
@@ -314,7 +315,9 @@ def test_no_failing_test_is_missed(kind: Mapping[str, Any], check_kind: Callable
     check_kind(kind)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind["reason"] == "module-level"], ids=lambda kind: str(kind["name"]))
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind["reason"] == "module-level"], ids=lambda kind: str(kind["name"])
+)
 def test_no_failing_test_is_missed_by_mentioned_names(
     kind: Mapping[str, Any], check_kind: Callable[[Mapping[str, Any]], None]
 ) -> None:

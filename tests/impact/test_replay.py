@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Replay: recent commits planned, and really run, in real repositories."""
 
 from __future__ import annotations

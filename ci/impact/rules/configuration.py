@@ -32,13 +32,10 @@ ACTIONS = (".github/actions/**",)
 
 def judge(change: Change, view: View) -> list[Effect] | None:
     """Judge a path that steers more than its readers; None for every other path."""
+    reason = _reason_of_kind(change)
+    if reason is not None:
+        return [Effect(path=change.path, reason=reason, detail=str(change))]
     path, name = change.path, change.path.rpartition("/")[2]
-    if path.startswith("../"):
-        return [Effect(path=path, reason=Reason.OUTSIDE, detail=str(change))]
-    if SUBMODULE in change.modes:
-        return [Effect(path=path, reason=Reason.SUBMODULE, detail=str(change))]
-    if LINK in change.modes:
-        return [Effect(path=path, reason=Reason.LINK, detail=str(change))]
     if name == "pyproject.toml" and _steers(path, view):
         return _pyproject(change, view)
     if name in (*PYTEST_INI, *SHARED_INI) and _steers(path, view):
@@ -52,6 +49,15 @@ def judge(change: Change, view: View) -> list[Effect] | None:
     if _is_environment(path, view):
         return _environment(change, view)
     return None
+
+
+def _reason_of_kind(change: Change) -> Reason | None:
+    """Name what is no plain file of the planned folder."""
+    if change.path.startswith("../"):
+        return Reason.OUTSIDE
+    if SUBMODULE in change.modes:
+        return Reason.SUBMODULE
+    return Reason.LINK if LINK in change.modes else None
 
 
 def _steers(path: str, view: View) -> bool:

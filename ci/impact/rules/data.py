@@ -8,8 +8,8 @@ from ci.impact.patterns import matches
 from ci.impact.reasons import Reason
 
 OPENED_BY_C = (
-    "*.arrow", "*.db", "*.duckdb", "*.feather", "*.h5", "*.hdf5", "*.jp2", "*.mdb", "*.mp4", "*.nc", "*.orc", "*.parquet",
-    "*.shp", "*.sqlite", "*.sqlite3", "*.tif", "*.tiff", "*.wav",
+    "*.arrow", "*.db", "*.duckdb", "*.feather", "*.h5", "*.hdf5", "*.jp2", "*.mdb", "*.mp4", "*.nc", "*.orc",
+    "*.parquet", "*.shp", "*.sqlite", "*.sqlite3", "*.tif", "*.tiff", "*.wav",
 )  # fmt: skip
 """Kinds that libraries usually open beneath Python, where no audit event tells of it."""
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Mentioned names: what a module-level change can be narrowed to, and when it cannot."""
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ def send(a):
         ("OTHER = 5", "OTHER = 5\n__all__ = []", set()),
         ("LIMIT = 1\nDOUBLE = [LIMIT, 2]", "DOUBLE = 0\nLIMIT = 1", {"DOUBLE"}),
         ("LIMIT = 1", "", set()),
-        ("def free(x):\n    return x\n\n\ndef send(a):\n    return a\n", "def send(a):\n    return a\n\n\ndef free(x):\n    return x\n", set()),
+        (
+            "def free(x):\n    return x\n\n\ndef send(a):\n    return a\n",
+            "def send(a):\n    return a\n\n\ndef free(x):\n    return x\n",
+            set(),
+        ),
         ("OTHER = 5", "(", set()),
     ],
 )
@@ -103,9 +108,7 @@ EVIDENCE: dict[str, Any] = {
         ("import os", "import sys", {USES, IDLE, LOOK, TOP}),
     ],
 )
-def test_only_users_of_a_changed_name_run(
-    facts_of: Callable[..., Facts], old: str, new: str, tests: set[str]
-) -> None:
+def test_only_users_of_a_changed_name_run(facts_of: Callable[..., Facts], old: str, new: str, tests: set[str]) -> None:
     after = {**FILES, "src/m.py": BEFORE.replace(old, new, 1)}
     plan = decide(facts_of(FILES, after, **EVIDENCE))
     assert {item.id for item in plan.tests} & {USES, IDLE, LOOK, TOP} == tests

@@ -27,8 +27,14 @@ def row(name: str) -> Stage:
 
 
 def files() -> dict[str, str]:
-    texts = {path: "int x;\n" for path in NATIVE}
-    return {**texts, "docs/impact.md": "a", "README.md": "a", "tests/gpu/test_ring.py": "", "tests/gpu/test_hooks.py": ""}
+    texts = dict.fromkeys(NATIVE, "int x;\n")
+    return {
+        **texts,
+        "docs/impact.md": "a",
+        "README.md": "a",
+        "tests/gpu/test_ring.py": "",
+        "tests/gpu/test_hooks.py": "",
+    }
 
 
 @pytest.mark.parametrize("stage", ["gpu_smoke", "multi_gpu", "cpu_gate", "package"])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row of a table is one line
 """Plans as files: written whole, believed only whole and for their own commit."""
 
 from __future__ import annotations

@@ -232,8 +232,16 @@ def test_links_are_resolved_inside_the_repository(link: str, target: str, path: 
 
 
 def test_trees_differ_by_content_and_mode() -> None:
-    before = {"a": Entry(mode="100644", blob="1"), "b": Entry(mode="100644", blob="2"), "c": Entry(mode="100644", blob="3")}
-    after = {"a": Entry(mode="100755", blob="1"), "c": Entry(mode="100644", blob="3"), "d": Entry(mode="100644", blob="2")}
+    before = {
+        "a": Entry(mode="100644", blob="1"),
+        "b": Entry(mode="100644", blob="2"),
+        "c": Entry(mode="100644", blob="3"),
+    }
+    after = {
+        "a": Entry(mode="100755", blob="1"),
+        "c": Entry(mode="100644", blob="3"),
+        "d": Entry(mode="100644", blob="2"),
+    }
     changes = compare_trees(before, after, renames={"d": "b"})
     assert [str(change) for change in changes] == [
         "a changed its mode",
