@@ -23,7 +23,7 @@ from ci import process
 from ci.errors import CiError, InfrastructureError, UsageError
 from ci.output import Output
 from ci.running.channel import Channel, Message, connect
-from ci.running.rank import RankSpec
+from ci.running.spec import RankSpec
 from ci.running.tree import find_marked, kill_all
 
 TOKEN = "LOCKGATE_TOKEN"  # noqa: S105 - the name of the variable

@@ -9,13 +9,13 @@ import os
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ci.report.model import Outcome, Problem, RankResult, TestResult
+from ci.report.model import Problem
 from ci.running.agent import TOKEN
 from ci.running.backend import choose_backend, rank_arguments
 from ci.running.crew import Demand, Locks, read_demand
@@ -24,12 +24,12 @@ from ci.running.events import Kind
 from ci.running.fleet import Event, Fleet, FleetPlan, Happening
 from ci.running.launcher import Launcher
 from ci.running.locks import read_held
-from ci.running.merge import RankAnswer, Verdict, merge_answers
-from ci.running.outcome import decide_outcome, find_skip_class, is_declared
+from ci.running.merge import merge_answers
 from ci.running.pool import Grant, Scheduler, Task, choose_order
-from ci.running.present import make_late_error, make_reports, read_reports, tell_report
-from ci.running.rankset import Member, RankSet, State
-from ci.running.session import SessionPlugin, read_phase, shorten
+from ci.running.present import read_reports
+from ci.running.rankset import RankSet, Shape, State, find_sickness
+from ci.running.reporter import Reporter
+from ci.running.session import SessionPlugin
 from ci.running.stacks import trim_stacks
 
 INFRASTRUCTURE_CODE = 3
@@ -39,10 +39,6 @@ GROUP_SHARE = 0.8
 """Part of the test limit after which a process group gives up: it names the collective, the limit only the test."""
 WIND_DOWN = 10.0
 """Seconds for idle sets to tear down when the session stops early."""
-MOST_GROWTH = 4 << 30
-"""Bytes by which a rank may grow over its first test before its set is replaced."""
-MOST_DEVICE_SHARE = 0.5
-"""Part of a device's memory that may stay allocated between two tests."""
 
 
 class Controller:
@@ -58,8 +54,7 @@ class Controller:
         self.known: tuple[str, ...] = ()
         self.items: dict[str, pytest.Item] = {}
         self.demands: dict[str, Demand] = {}
-        self.results: dict[str, TestResult] = {}
-        self.left: Counter[object] = Counter()
+        self.left: Counter[Shape] = Counter()
         self.idle_since = 0.0
         self.told = False
 
@@ -82,6 +77,7 @@ class Controller:
             return None
         self.demands = demands
         self.items = {item.nodeid: item for item in session.items if demands[item.nodeid].width}
+        self.reporter = Reporter(self.plugin, self.items)
         self._run_plain(session, [item for item in session.items if not demands[item.nodeid].width])
         with tempfile.TemporaryDirectory(prefix="lockgate-", ignore_cleanup_errors=True) as scratch:
             self._run_sets(session, Path(scratch))
@@ -129,7 +125,7 @@ class Controller:
         try:
             for task in tasks:
                 if task not in placeable:
-                    self._refuse(task, size)
+                    self.reporter.refuse(task, size=size, nodes=self.job.nodes)
                     self._stop_if_asked(session)
             self.fleet.wait_for_agents()
             self._loop(session)
@@ -272,12 +268,12 @@ class Controller:
         one = happening.set
         assert one.grant is not None
         duration = time.monotonic() - one.dispatched
-        self._amend_late(one)
+        self.reporter.amend_late(one)
         reports = {member.rank: read_reports(self.config, member.answer) for member in one.members}
-        answers = [self._read_answer(member, reports[member.rank], one) for member in one.members]
+        answers = [self.reporter.read_answer(member, reports[member.rank], one) for member in one.members]
         outputs = {member.rank: trim_stacks(member.read_output()) for member in one.members}
         verdict = merge_answers(answers, limit=happening.detail, graced=happening.graced)
-        why = verdict.why_dropped or self._check_health(one)
+        why = verdict.why_dropped or find_sickness(one)
         again = verdict.outcome.is_red and one.attempt <= self.demands[one.test].reruns
         grant, test, attempt, demand = one.grant, one.test, one.attempt, self.demands[one.test]
         if again:
@@ -286,7 +282,7 @@ class Controller:
                 devices=list(one.devices),
             )  # fmt: skip
         else:
-            self._report(one, verdict, answers, reports, outputs, duration)
+            self.reporter.report(one, verdict, answers, reports, outputs, duration)
         one.grant = None
         one.last = test
         if why:
@@ -309,64 +305,6 @@ class Controller:
             one = one_spare
         self._occupy(one, grant, attempt=attempt)
 
-    def _read_answer(self, member: Member, reports: list[pytest.TestReport], one: RankSet) -> RankAnswer:
-        died = member.read_death() if member.answer is None and member.closed else ""
-        if member.answer is None:
-            spent = time.monotonic() - one.dispatched
-            return RankAnswer(rank=member.rank, died=died, duration=spent, device=member.device)
-        outcome, reason = decide_outcome([read_phase(report) for report in reports])
-        return RankAnswer(
-            rank=member.rank, outcome=outcome, reason=reason, duration=sum(report.duration for report in reports),
-            device=member.device, sequence=member.answer["sequence"], trouble=member.answer["trouble"],
-        )  # fmt: skip
-
-    def _check_health(self, one: RankSet) -> str:
-        """Say why ranks that all answered cannot be trusted with another test; "" when they can."""
-        for member in one.members:
-            health = (member.answer or {}).get("health")
-            if not health:
-                continue
-            if health["sticky"]:
-                return f"CUDA does not answer any more on rank {member.rank}: {health['sticky']}"
-            growth = health["resident"] - one.first_resident.setdefault(member.rank, health["resident"])
-            if growth > MOST_GROWTH:
-                return f"rank {member.rank} has grown by {growth >> 20} MiB since its first test"
-            if health["total"] and health["allocated"] > MOST_DEVICE_SHARE * health["total"]:
-                return f"rank {member.rank} keeps {health['allocated'] >> 20} MiB of its device between tests"
-        return ""
-
-    def _report(
-        self, one: RankSet, verdict: Verdict, answers: list[RankAnswer],
-        reports: dict[int, list[pytest.TestReport]], outputs: dict[int, str], duration: float,
-    ) -> None:  # fmt: skip
-        item = self.items[one.test]
-        made = make_reports(item, verdict, answers, reports, outputs)
-        green = verdict.outcome in (Outcome.PASSED, Outcome.XFAILED)
-        told = [report.longreprtext for report in made if report.failed]
-        told += [f"--- rank {rank} output ---\n{text}" for rank, text in outputs.items() if text.strip()]
-        skip_class = find_skip_class(verdict.reason) if verdict.outcome is Outcome.SKIPPED else ""
-        result = TestResult(
-            id=item.nodeid, outcome=verdict.outcome, duration=duration, started=time.time() - duration,
-            width=one.shape.width, devices=one.devices, skip_class=skip_class, reason=verdict.reason,
-            declared=bool(skip_class) and is_declared(skip_class, verdict.reason, self.job.stage.allow_skips),
-            ranks=tuple(
-                RankResult(
-                    rank=answer.rank, outcome=answer.word, duration=answer.duration, device=answer.device,
-                    reason=answer.died or answer.trouble or answer.reason,
-                )
-                for answer in answers
-            ),
-            output="" if green else shorten("\n".join(told)), attempts=one.attempt,
-        )  # fmt: skip
-        self._emit(item, result, made)
-
-    def _emit(self, item: pytest.Item, result: TestResult, made: list[pytest.TestReport]) -> None:
-        self.results[item.nodeid] = result
-        self.plugin.answers[item.nodeid] = result
-        for report in made:
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
     # Ends --------------------------------------------------------------------------------------
 
     def _drop(self, one: RankSet, why: str, test: str) -> None:
@@ -376,40 +314,16 @@ class Controller:
 
     def _part(self, one: RankSet, trouble: str) -> None:
         """Take leave of a set that has ended: what its last fixtures left is its last test's."""
-        self._amend_late(one, key="ended")
+        self.reporter.amend_late(one, key="ended")
         said = {member.rank: (member.ended or {}).get("error", "") for member in one.members}
         errors = [f"rank {rank}: {error}" for rank, error in said.items() if error]
         if errors:
             self.plugin.log.write(Kind.NOTE, message=f"leaving the process group failed: {'; '.join(errors)}")
         if trouble and one.last:
             logs = [(f"rank {member.rank} log", member.read_log()) for member in one.members]
-            self._amend(one.last, f"after the last test of its set: {trouble}", logs)
+            self.reporter.amend(one.last, f"after the last test of its set: {trouble}", logs)
         self.fleet.drop(one)
         self.locks.give(one.devices)
-
-    def _amend_late(self, one: RankSet, key: str = "answer") -> None:
-        """Report the errors of wider fixtures' teardowns, which came after their last test had its answer."""
-        parts: list[tuple[str, str]] = []
-        for member in one.members:
-            late = read_reports(self.config, getattr(member, key), "late")
-            headline = f"rank {member.rank}: teardown of wider fixtures"
-            parts += [(headline, tell_report(report)) for report in late]
-        if parts and one.last:
-            last = parts[0][1].strip().splitlines()[-1]
-            self._amend(one.last, f"teardown failed: {last}", parts)
-
-    def _amend(self, test: str, reason: str, parts: list[tuple[str, str]]) -> None:
-        before = self.results[test]
-        item = self.items[test]
-        item.ihook.pytest_runtest_logreport(report=make_late_error(item, reason, parts))
-        text = "\n".join(f"--- {headline} ---\n{content}" for headline, content in parts)
-        red = before.outcome.is_red
-        after = replace(
-            before, outcome=before.outcome if red else Outcome.ERROR, reason=before.reason if red else reason,
-            output=shorten(f"{before.output}\n{text}".strip()),
-        )  # fmt: skip
-        self.results[test] = after
-        self.plugin.finish(after)
 
     def _lose(self, one: RankSet, detail: str) -> None:
         """End the run: a set that cannot start says nothing about a test, and no other would fare better."""
@@ -417,22 +331,6 @@ class Controller:
         problem = Problem(check="ranks", message=detail, hint=hint, devices=one.devices)
         self.plugin.log.write(Kind.PROBLEM, problem=asdict(problem))
         pytest.exit(f"infrastructure: {detail}", returncode=INFRASTRUCTURE_CODE)
-
-    def _refuse(self, task: Task, size: int) -> None:
-        """Answer for a test that is wider than the pool: the machine is not fit for it."""
-        item = self.items[task.id]
-        reason = f"needs {task.width} devices, the pool has {size}"
-        hint = f"--simulate {task.width} runs it on the CPU"
-        if task.width <= size:
-            reason = f"has {task.width} ranks, which {self.job.nodes} nodes cannot share evenly"
-            hint = f"give it an `nproc` that {self.job.nodes} divides"
-        problem = Problem(check="width", message=f"{task.id} {reason}", hint=hint)
-        self.plugin.log.write(Kind.PROBLEM, problem=asdict(problem))
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        result = TestResult(id=item.nodeid, outcome=Outcome.INFRASTRUCTURE, reason=reason, width=task.width)
-        report = make_late_error(item, reason, [])
-        report.when = "setup"
-        self._emit(item, result, [report])
 
     def _wind_down(self) -> None:
         """End idle sets in order when the session stops early; what runs is killed."""

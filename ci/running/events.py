@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ci.errors import ReportError, UsageError
-from ci.report.model import Outcome
+from ci.report.model import Outcome, TestResult
 from ci.values import Word
 
 MAIN = "main"
@@ -69,6 +69,11 @@ class Event:
         values.update({key: value for key, value in fixed.items() if value is not None})
         values.update(self.data)
         return json.dumps(values, ensure_ascii=False)
+
+
+def to_json(result: TestResult) -> dict[str, Any]:
+    """Give the fields of a result, as a FINISH event carries them, without those that say nothing."""
+    return {key: value for key, value in asdict(result).items() if value not in ("", (), 0, False) or key == "id"}
 
 
 def parse_event(line: str) -> Event:

@@ -20,8 +20,8 @@ from ci.running.agent import make_order, start_node
 from ci.running.channel import Channel, Message, find_free_port, listen, name_address
 from ci.running.launcher import Launcher
 from ci.running.locks import HELD_VARIABLE, name_held
-from ci.running.rank import RankSpec
 from ci.running.rankset import Member, RankSet, Shape, State, compare_ids
+from ci.running.spec import RankSpec
 from ci.running.stacks import trim_stacks
 from ci.running.tree import run_mark
 from ci.values import Word

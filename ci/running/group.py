@@ -7,10 +7,9 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ci.running.rank import RankSpec
+from ci.running.spec import RankSpec
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

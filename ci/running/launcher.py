@@ -17,7 +17,8 @@ from multiprocessing import forkserver, reduction
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from ci.running.rank import RankSpec, run_rank
+from ci.running.rank import run_rank
+from ci.running.spec import RankSpec
 
 ALWAYS = ("pytest", "ci.running.rank")
 

@@ -15,9 +15,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,36 +27,11 @@ from ci.report.document import decode
 from ci.running.channel import connect
 from ci.running.measure import save_on_a_timer
 from ci.running.rank_plugin import RankPlugin
+from ci.running.spec import RankSpec
 
 CONNECT_LIMIT = 30.0
 RAN = frozenset({0, 1, 5})
 """pytest's answers that are no trouble of their own: the controller has judged every test."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankSpec:
-    """What a rank must know: who it is, where the controller listens, what to run with.
-
-    `environ` is added to the environment; `store` is the file of a file store,
-    new for every set; `files` are those whose tests will run (no others are collected);
-    `limit` is the process group's in seconds; `backend` is
-    "" for no process group.
-    """
-
-    set: str
-    rank: int
-    world: int
-    address: str
-    token: str
-    log: str
-    arguments: tuple[str, ...]
-    environ: Mapping[str, str]
-    backend: str
-    store: str
-    limit: float
-    files: tuple[str, ...] = ()
-    device: str = ""
-    local: bool = True
 
 
 def run_rank(spec: RankSpec, *_inherited: object) -> NoReturn:

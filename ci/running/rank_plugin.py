@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from _pytest.runner import CallInfo
@@ -16,9 +16,7 @@ from ci.errors import ReportError
 from ci.running import group
 from ci.running.channel import Channel, Message
 from ci.running.events import EventLog, Kind
-
-if TYPE_CHECKING:
-    from ci.running.rank import RankSpec
+from ci.running.spec import RankSpec
 
 MOST_OUTPUT = 100_000
 VOICELESS = {

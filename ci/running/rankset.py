@@ -19,6 +19,10 @@ from ci.values import Word
 JOIN_LIMIT = 2.0
 STACK_WAIT = 0.3
 MOST_LOG = 100_000
+MOST_GROWTH = 4 << 30
+"""Bytes by which a rank may grow over its first test before its set is replaced."""
+MOST_DEVICE_SHARE = 0.5
+"""Part of a device's memory that may stay allocated between two tests."""
 
 
 class State(Word):
@@ -191,3 +195,19 @@ def compare_ids(expected: Sequence[str], known: Sequence[str], members: Sequence
 def _some(tests: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(tests[:most])
     return f"{shown} and {len(tests) - most} more" if len(tests) > most else shown
+
+
+def find_sickness(one: RankSet) -> str:
+    """Say why ranks that all answered cannot be trusted with another test; "" when they can."""
+    for member in one.members:
+        health = (member.answer or {}).get("health")
+        if not health:
+            continue
+        if health["sticky"]:
+            return f"CUDA does not answer any more on rank {member.rank}: {health['sticky']}"
+        growth = health["resident"] - one.first_resident.setdefault(member.rank, health["resident"])
+        if growth > MOST_GROWTH:
+            return f"rank {member.rank} has grown by {growth >> 20} MiB since its first test"
+        if health["total"] and health["allocated"] > MOST_DEVICE_SHARE * health["total"]:
+            return f"rank {member.rank} keeps {health['allocated'] >> 20} MiB of its device between tests"
+    return ""

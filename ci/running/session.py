@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +22,7 @@ from ci.impact.plan_file import read_plan
 from ci.report.model import Outcome, TestResult
 from ci.running.crew import read_demand
 from ci.running.durations import read_durations
-from ci.running.events import MAIN, Event, EventLog, Kind
+from ci.running.events import MAIN, Event, EventLog, Kind, to_json
 from ci.running.inventory import find_required, find_unseen
 from ci.running.job import Job, read_job
 from ci.running.measure import save_on_a_timer
@@ -281,8 +280,3 @@ def _plugin_of(config: pytest.Config) -> SessionPlugin:
     plugin = config.pluginmanager.get_plugin("lockgate-session")
     assert isinstance(plugin, SessionPlugin)
     return plugin
-
-
-def to_json(result: TestResult) -> dict[str, Any]:
-    """Give the fields of a result without those that say nothing."""
-    return {key: value for key, value in asdict(result).items() if value not in ("", (), 0, False) or key == "id"}

@@ -22,10 +22,9 @@ from ci import process
 from ci.errors import ReportError
 from ci.report.model import Outcome, TestResult
 from ci.running import watchdog
-from ci.running.events import Event, EventLog, Kind, Tail
+from ci.running.events import Event, EventLog, Kind, Tail, to_json
 from ci.running.job import JOB_VARIABLE, Job
 from ci.running.judge import Ended, describe_code
-from ci.running.session import to_json
 from ci.running.tree import find_descendants, find_marked, kill_all, reap, run_mark, sweep
 
 POLL = 0.05
