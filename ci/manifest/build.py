@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import os
+
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ci import __version__
 from ci.impact.blocks import BLOCKS_VERSION, MODULE, Block, Blocks, parse_blocks
+from ci.manifest.checks import is_safe
 from ci.manifest.credit import Context, Graph, Owner, SharedRun, credit
 from ci.manifest.model import (
     Bits,
@@ -138,6 +139,9 @@ class Builder:
     def _file(self, kind: str, absolute: str, context: Context, written: set[str]) -> None:
         path, links = self.path(absolute)
         context.opened.update(links)
+        if path not in self.tree.files and not is_safe(path):
+            # Nothing that git could hold under this name is asked for.
+            return
         if kind == "loaded" or (kind == "opened" and path.endswith(LIBRARY_SUFFIXES)):
             context.loaded.add(path)
         elif kind == "opened" and path in self.tree.files:
@@ -170,11 +174,19 @@ class Builder:
         for label, use in uses.items():
             if label.startswith("canary:"):
                 continue
-            name = label
-            if label.startswith("module:"):
-                name = f"module:{self.path(label.partition(':')[2])[0]}"
-            found[name] = self.context(name, use)
+            name = self.label(label)
+            context = self.context(name, use)
+            if name in found:
+                # One file under two names: reached through a link as well.
+                for item in fields(Context):
+                    getattr(context, item.name).update(getattr(found[name], item.name))
+            found[name] = context
         return found
+
+    def label(self, label: str) -> str:
+        """Give a context's label with the tree's name of its module."""
+        kind, _, path = label.partition(":")
+        return f"module:{self.path(path)[0]}" if kind == "module" else label
 
     def graph(self, bases: Sequence[str], early: frozenset[str]) -> Graph:
         """Unite recorded and static import edges, and the packages above each file."""
@@ -182,7 +194,8 @@ class Builder:
         by_block: dict[int, set[str]] = {}
 
         def edge(path: str, block: Block, targets: set[str]) -> None:
-            targets = {target for target in targets if target in self.tree.files and target != path}
+            # Untracked modules stay in the graph: whoever imports one cannot be trusted.
+            targets = {target for target in targets if target != path and not target.startswith("..")}
             if not targets:
                 return
             if block.name == MODULE:
@@ -237,8 +250,8 @@ def build_manifest(
     contexts.setdefault("", Context()).modules.update(early & set(tree.files))
     tests = _merge(sessions)
     names = list(tests)
-    for name, reasons in _missing_children(records, names).items():
-        contexts.setdefault(name, Context()).opaque.update(reasons)
+    for label, reasons in _missing_children(records).items():
+        contexts.setdefault(builder.label(label), Context()).opaque.update(reasons)
     owners = [_owner(tests[name], tree, contexts) for name in names]
     index = {name: number for number, name in enumerate(names)}
     shared = [
@@ -291,7 +304,7 @@ def build_manifest(
             )
             for path, bits in found.things["loaded"].items()
         },
-        edges=_edges(graph),
+        edges=_edges(graph, tree),
     )  # fmt: skip
 
 
@@ -360,7 +373,7 @@ def _collectors(name: str) -> list[str]:
     return found
 
 
-def _missing_children(records: Records, names: Sequence[str]) -> dict[str, set[str]]:
+def _missing_children(records: Records) -> dict[str, set[str]]:
     """Compare the interpreters that were started with those that reported to the end."""
     reported: dict[str, int] = {}
     found: dict[str, set[str]] = {}
@@ -368,7 +381,8 @@ def _missing_children(records: Records, names: Sequence[str]) -> dict[str, set[s
         if child.has_ended:
             reported[child.label] = reported.get(child.label, 0) + 1
         else:
-            found.setdefault(child.label, set()).add(f"child-killed: {os.path.basename(' '.join(child.argv[:3]))}")
+            words = " ".join(word for word in child.argv[1:3] if word.isprintable() and len(word) < 60)
+            found.setdefault(child.label, set()).add(f"child-killed: python {words}".rstrip())
     for label, use in records.use.items():
         came = reported.get(label, 0)
         if use.spawned > came:
@@ -398,8 +412,8 @@ def _files(builder: Builder) -> dict[str, SourceFile]:
     return found
 
 
-def _edges(graph: Graph) -> dict[str, frozenset[str]]:
+def _edges(graph: Graph, tree: Tree) -> dict[str, frozenset[str]]:
     found = {path: set(targets) for path, targets in graph.by_module.items()}
     for number, targets in graph.by_block.items():
         found.setdefault(graph.path_of[number], set()).update(targets)
-    return {path: frozenset(targets) for path, targets in found.items()}
+    return {path: frozenset(targets & tree.files.keys()) for path, targets in found.items()}

@@ -282,3 +282,30 @@ def test_what_children_are_given_and_what_compilers_take_are_dependencies(record
     assert "kernel" in done.blocks("::test_code")
     assert "plain" not in done.blocks("::test_code")
     assert "kernel" not in done.blocks("::test_signature")
+
+
+def test_code_on_a_command_line_is_no_path(record: Record) -> None:
+    done = record({
+        "tests/test_code.py": (
+            "import subprocess, sys\nCODE = 'import os\\nx = 1\\n'\n"
+            "def test_code():\n    subprocess.run([sys.executable, '-c', CODE], check=True)\n"
+            "def test_killed():\n    subprocess.run([sys.executable, '-c', CODE + 'os.kill(os.getpid(), 9)'])\n"
+        ),
+    })  # fmt: skip
+    assert not done.refusal, done.build_output
+    assert done.build_code == 0
+    assert done.atoms("::test_code").opaque == ()
+    assert all("\n" not in reason for reason in done.atoms("::test_killed").opaque)
+
+
+def test_who_imports_an_untracked_module_at_import_time_is_opaque(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "repo" / "made").mkdir(parents=True)
+    (tmp_path / "repo" / "made" / "generated.py").write_text("VALUE = 1\n")
+    files = {
+        "src/m.py": "import sys\nsys.path.insert(0, 'made')\nimport generated\n",
+        "tests/test_m.py": "import m\ndef test_m():\n    assert m.generated.VALUE\n",
+        "tests/test_n.py": "def test_n():\n    pass\n",
+    }
+    done = record(files)
+    assert done.atoms("::test_m").opaque == ("untracked-input: made/generated.py",)
+    assert done.atoms("::test_n").opaque == ()

@@ -211,9 +211,10 @@ def _classify(state: State, program: str, words: Sequence[str], cwd: str, path: 
 def _places(word: str, folder: str) -> list[str]:
     """Give the paths that one argument may name: the word itself, or what follows `=` in an option."""
     text = word.partition("=")[2] if word.startswith("-") else word
-    if not text or "\0" in text or len(text) > 4096:
+    if not text or len(text) > 4096 or any(ord(letter) < 32 for letter in text):
         return []
-    return [os.path.realpath(os.path.join(folder, text))]
+    place = os.path.realpath(os.path.join(folder, text))
+    return [place] if os.path.lexists(place) else []
 
 
 def _is_python(name: str) -> bool:
