@@ -170,7 +170,7 @@ class Builder:
 
     def contexts(self, uses: Mapping[str, Use]) -> dict[str, Context]:
         """Translate all contexts; modules get the tree's name of their file."""
-        found = {}
+        found: dict[str, Context] = {}
         for label, use in uses.items():
             if label.startswith("canary:"):
                 continue
