@@ -19,6 +19,7 @@ from ci.context import Context
 from ci.impact import command as plan_command
 from ci.impact.plan import Decision, Plan
 from ci.impact.plan_file import read_plan
+from ci.impact.witness import VARIABLE
 from ci.manifest import command as manifest_command
 from ci.output import Output
 
@@ -41,28 +42,6 @@ SCAFFOLD = {
     "tests/test_calm.py": "from calm import calm\n\n\ndef test_calm():\n    assert calm() == 1\n",
 }
 BYSTANDER = "tests/test_calm.py::test_calm"
-WITNESS = '''\
-"""Write the ids of everything that failed, one JSON list."""
-import json, os
-
-failed = []
-
-
-def pytest_runtest_logreport(report):
-    if report.failed:
-        failed.append(report.nodeid)
-
-
-def pytest_collectreport(report):
-    if report.failed:
-        failed.append(report.nodeid)
-
-
-def pytest_sessionfinish(session):
-    with open(os.environ["WITNESS"], "w") as stream:
-        json.dump(sorted(set(failed)), stream)
-'''
-
 Files = Mapping[str, "str | bytes | None"]
 
 
@@ -80,7 +59,7 @@ class Project:
         return done.stdout.strip()
 
     def write(self, files: Files) -> None:
-        """Write texts and bytes, remove what is None; a text `-> target` makes a link, `+x` adds the bit."""
+        """Write texts and bytes, remove what is None; a text `-> target` makes a link, a script may be executed."""
         for path, content in files.items():
             place = self.root / path
             if content is None:
@@ -101,8 +80,8 @@ class Project:
 
     def python(self, *arguments: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=self.root, env={**self.environ, **environ}, capture_output=True, text=True,
-            check=False, timeout=120,
+            [sys.executable, *arguments], cwd=self.root, env={**self.environ, **environ}, capture_output=True,
+            text=True, check=False, timeout=120,
         )  # fmt: skip
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
@@ -122,14 +101,13 @@ class Project:
         """Run everything and give the ids that failed, files that cannot be collected included."""
         out = self.root / ".lockgate/failed.json"
         out.unlink(missing_ok=True)
-        done = self.python(
-            "-m", "pytest", "-q", "-p", "witness", "-p", "no:cacheprovider", check=False, WITNESS=str(out)
-        )
+        words = ("-m", "pytest", "-q", "-p", "ci.impact.witness", "-p", "no:cacheprovider")
+        done = self.python(*words, check=False, **{VARIABLE: str(out)})
         if not out.exists():
             # Not even configured: every test is lost.
             assert done.returncode != 0
             return ["tests"]
-        return [str(name) for name in json.loads(out.read_text())]
+        return [str(name) for name in json.loads(out.read_text())["failed"]]
 
     def plan(self, *arguments: str) -> Plan:
         """Plan as a pull request does, through the command, and read what it wrote."""
@@ -167,12 +145,11 @@ class Project:
 
 def build_project(root: Path, home: Path) -> Project:
     home.mkdir(parents=True, exist_ok=True)
-    (home / "witness.py").write_text(WITNESS)
     environ = {
         key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTEST_", "COV", "LOCKGATE"))
     }
     environ |= {
-        "PYTHONPATH": os.pathsep.join((str(SOURCES), str(home))),
+        "PYTHONPATH": str(SOURCES),
         "HOME": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,

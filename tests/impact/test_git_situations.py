@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ci.impact import command as plan_command
 from ci.impact.plan import Decision, Plan
 
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
@@ -293,3 +294,63 @@ def test_an_unknown_head_is_the_callers_mistake(recorded: tuple[Any, Path, str])
     project, manifest, _ = recorded
     with pytest.raises(GitError, match="no commit of this clone"):
         project.plan("--manifest", str(manifest), "--head", "no-such-branch")
+
+
+DAMAGE = {
+    "absent": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-2000]),
+    "one bit": lambda path: path.write_bytes(path.read_bytes()[:9000] + b"!" + path.read_bytes()[9001:]),
+    "text": lambda path: path.write_text("not a manifest"),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_manifest_runs_everything_with_a_remedy(
+    recorded: tuple[Any, Path, str], damage: Callable[[Path], Any]
+) -> None:
+    project, manifest, base = recorded
+    damage(manifest)
+    plan = project.plan("--manifest", str(manifest), "--base", base, "--head", "HEAD")
+    assert plan.decision is Decision.ALL
+    assert set(plan.reasons) <= {"manifest-refused", "no-manifest"}
+    assert plan.explanation
+
+
+def test_a_manifest_of_another_stage_is_refused(recorded: tuple[Any, Path, str]) -> None:
+    project, manifest, base = recorded
+    code, text = project.lockgate(
+        plan_command, "cpu_gate", "--manifest", str(manifest), "--base", base, "--head", "HEAD"
+    )
+    assert code == 0
+    assert "manifest-refused" in text
+    assert "cpu_gate" in text
+
+
+def test_force_and_no_manifest_need_no_evidence(recorded: tuple[Any, Path, str]) -> None:
+    project, manifest, base = recorded
+    forced = project.plan("--manifest", str(manifest), "--base", base, "--head", "HEAD", "--force", "--shards", "3")
+    assert (list(forced.reasons), len(forced.shards)) == (["forced"], 3)
+    assert list(project.plan("--base", base, "--head", "HEAD").reasons) == ["no-manifest"]
+
+
+def test_an_unknown_stage_and_bad_arguments_are_the_callers_mistake(recorded: tuple[Any, Path, str]) -> None:
+    from ci.errors import UsageError
+
+    project, _, base = recorded
+    for words in (("nowhere", "--base", base), ("../x",), ("unit", "--shards", "-1"), ("unit", "--format", "xml")):
+        with pytest.raises(UsageError):
+            project.lockgate(plan_command, *words)
+
+
+def test_any_stage_name_and_marker_will_do_for_a_first_look(project: Any) -> None:
+    project.write({path: text for path, text in FILES.items() if path != "pyproject.toml"})
+    project.write({"pyproject.toml": '[tool.pytest.ini_options]\npythonpath = ["src"]\n'})
+    base = project.commit("base")
+    manifest = project.record()
+    project.write(A2)
+    head = project.commit("change")
+    for words in ((), ("--marker", "not slow")):
+        plan = project.plan("--manifest", str(manifest), "--base", base, "--head", head, *words)
+        assert chosen_of(plan) == {A}

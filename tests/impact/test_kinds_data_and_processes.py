@@ -20,11 +20,13 @@ def row(name: str, files: Mapping[str, Any], change: Mapping[str, Any], reason: 
     return {"name": name, "files": files, "change": change, "reason": reason, **more}
 
 
-def reads(name: str, test: str, change: Mapping[str, Any], reason: str, **more: Any) -> dict[str, Any]:
-    """Make a kind in which a test uses the data files `tests/d/a.txt` (holding 1) and `tests/d/b.txt`."""
+def reads(
+    name: str, test: str, change: Mapping[str, Any], reason: str, *, data: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """Make a kind in which a test uses data files in its folder `D`, by default `a.txt` and `b.txt` (holding 1)."""
     head = "from pathlib import Path\nD = Path(__file__).parent / 'd'\n"
-    files = {"tests/d/a.txt": "1", "tests/d/b.txt": "1", "tests/test_m.py": head + test}
-    return row(name, files, change, reason, **more)
+    files = data or {"tests/d/a.txt": "1", "tests/d/b.txt": "1"}
+    return row(name, {**files, "tests/test_m.py": head + test}, change, reason, **more)
 
 
 DATA = [
@@ -57,16 +59,15 @@ DATA = [
     ),
     reads("path that appears", "def test_m():\n    assert not (D / 'c.txt').exists()\n", {"tests/d/c.txt": "2"}, "path-probed"),
     reads("path that goes", "import os\ndef test_m():\n    assert os.path.isfile(D / 'a.txt')\n", {"tests/d/a.txt": None}, "path-probed"),
-    reads("line ends of data", "def test_m():\n    assert (D / 'c.txt').read_bytes() == b'x\\n'\n", {"tests/d/c.txt": b"x\r\n"}, "data-read")
-    | {"files": {"tests/d/c.txt": b"x\n", "tests/test_m.py": "from pathlib import Path\ndef test_m():\n    assert (Path(__file__).parent / 'd/c.txt').read_bytes() == b'x\\n'\n"}},
+    reads("line ends of data", "def test_m():\n    assert (D / 'c.txt').read_bytes() == b'x\\n'\n", {"tests/d/c.txt": b"x\r\n"}, "data-read", data={"tests/d/c.txt": b"x\n"}),
     reads(
         "database opened by C",
         "import sqlite3\ndef test_m():\n    c = sqlite3.connect(D / 'x.sqlite')\n    assert c.execute('pragma user_version').fetchone() == (0,)\n    c.close()\n",
         {"tests/d/x.sqlite": b"not a database at all, but long enough to be read as one"},
         "invisible-data",
         sweeping=True,
-    )
-    | {"setup": None},
+        data={"tests/d/x.sqlite": b""},
+    ),
     row(
         "data of a package at import",
         {"src/p/__init__.py": "from importlib.resources import files\nX = (files('p') / 'v.txt').read_text()\n", "src/p/v.txt": "1", "tests/test_m.py": "import p\ndef test_m():\n    assert p.X == '1'\n"},
@@ -238,8 +239,6 @@ NATIVE = row(
 )  # fmt: skip
 
 KINDS = [*DATA, *PROCESSES]
-# A folder that a test would be the first to create must be there to be opened.
-KINDS[11]["files"]["tests/d/x.sqlite"] = b""
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind["name"]))
