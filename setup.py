@@ -47,7 +47,7 @@ JOB_MEMORY = {"cpu": 3 << 29, "cuda": 3 << 30}
 TOOLS_REMEDY = "install the build tools first: pip install cmake ninja 'nanobind>=3.1,<4' nanobind-backend"
 NVCC_REMEDY = (
     "put a CUDA toolkit's nvcc on PATH, or name it in CUDACXX, or install it from PyPI: "
-    "pip install nvidia-cuda-nvcc nvidia-cuda-cccl nvidia-cuda-runtime nvidia-cuda-crt nvidia-nvvm; "
+    "pip install nvidia-cuda-nvcc nvidia-cuda-cccl; "
     "or build without CUDA: LOCKGATE_NATIVE=cpu"
 )
 
