@@ -77,6 +77,14 @@ class Machine:
             assert time.monotonic() < end, f"run {name} has not started a test"
             time.sleep(0.02)
 
+    def wait_told(self, name: str, words: str) -> None:
+        """Wait until the controller of a run has logged these words."""
+        log = self.root / name / "events-main.jsonl"
+        end = time.monotonic() + LIMIT
+        while not (log.exists() and words in log.read_text(encoding="utf-8")):
+            assert time.monotonic() < end, f"run {name} has not told {words!r}"
+            time.sleep(0.02)
+
     def release(self, name: str) -> None:
         """Let the tests of a run end."""
         (self.root / f"{name}.release").touch()
@@ -113,10 +121,10 @@ def test_a_second_run_waits_for_the_devices_of_the_first(runs: Machine) -> None:
     first = runs.start("first", seconds=55)
     runs.wait_started("first")
     second = runs.start("second", seconds=0.1)
-    time.sleep(3)
+    runs.wait_told("second", "held by")
     runs.release("first")
     finish(first)
-    finish(second)
+    assert "held by" in finish(second)
     assert min(begin for _, begin, _ in runs.spans("second")) >= max(end for _, _, end in runs.spans("first"))
 
 
@@ -136,7 +144,7 @@ def test_a_run_that_dies_gives_its_devices_to_the_next(number: signal.Signals, r
     first = runs.start("first", seconds=50)
     runs.wait_started("first")
     second = runs.start("second", seconds=0.1)
-    time.sleep(2)
+    runs.wait_told("second", "held by")
     assert not (runs.root / "second.started").exists()
     first.send_signal(number)
     begin = time.monotonic()
@@ -146,13 +154,32 @@ def test_a_run_that_dies_gives_its_devices_to_the_next(number: signal.Signals, r
 
 def test_a_stopped_run_keeps_its_devices(runs: Machine, request: pytest.FixtureRequest) -> None:
     """A tool that is stopped (Ctrl-Z) has ranks on the devices that nobody else may use."""
-    first = runs.start("first", seconds=1)
+    first = runs.start("first", seconds=55)
     runs.wait_started("first")
     first.send_signal(signal.SIGSTOP)
     request.addfinalizer(lambda: first.send_signal(signal.SIGCONT))
     second = runs.start("second", seconds=0.1)
-    time.sleep(4)
+    runs.wait_told("second", "held by")
     assert not (runs.root / "second.started").exists()
     first.send_signal(signal.SIGCONT)
+    runs.release("first")
     finish(first)
     finish(second)
+
+
+def test_a_run_inside_a_test_of_a_run_does_not_wait_for_itself(runs: Machine) -> None:
+    """The outer run holds the devices of this repository; the inner one is part of it."""
+    (runs.root / "tests" / "test_pairs.py").write_text(
+        "import os, subprocess, sys, pytest\n"
+        "@pytest.mark.multi_gpu(nproc=1)\n"
+        "def test_outer():\n"
+        "    if os.environ.get('INNER'):\n"
+        "        return\n"
+        "    words = ['run', 'pairs', '--simulate', '1', '--process-group', 'none', '--preload', '']\n"
+        "    words += ['--report', 'inner']\n"
+        "    environ = {**os.environ, 'INNER': '1'}\n"
+        "    subprocess.run([sys.executable, '-m', 'ci', *words], check=True, timeout=40, env=environ)\n",
+        encoding="utf-8",
+    )
+    finish(runs.start("outer", seconds=0, simulate=1))
+    assert {device for device, _, _ in runs.spans("inner")} == {device for device, _, _ in runs.spans("outer")}

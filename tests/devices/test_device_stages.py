@@ -204,3 +204,19 @@ def test_what_a_run_leaves_on_a_device_makes_it_infrastructure(machine: Machine,
     ran = lockgate("one", environ)
     assert ran.code == 3, ran.output
     assert "4.0 GiB less free memory than before the run" in ran.output
+
+
+def test_each_rank_on_mig_instances_sees_its_own_alone(machine: Machine, lockgate: Run) -> None:
+    """A process can use one MIG instance only, whatever its mask names."""
+    ran = lockgate("pairs", machine(COUNT=1, GPU0_MIG=2) | SHALLOW, "-k", "pair and 0")
+    assert ran.code == 0, ran.output
+    assert ran.seen == {f"pair0-{rank}": f"MIG-0{rank}000000-aaaa-bbbb-cccc-dddddddddddd" for rank in range(2)}
+
+
+def test_a_simulated_machine_shows_no_real_device(machine: Machine, lockgate: Run) -> None:
+    ran = lockgate("pairs", machine(INIT=9), "--simulate", "2", "-k", "pair")
+    assert ran.code == 0, ran.output
+    assert set(ran.seen.values()) == {""}
+    assert ran.report["simulated"] is True
+    assert ran.report["fingerprint"] == "simulated:2"
+    assert "SIMULATED" in ran.output
