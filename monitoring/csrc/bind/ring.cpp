@@ -74,7 +74,7 @@ void init(PyRing* self, const nb::object& sink, std::string run_id, std::string 
   settings.ring.deadline = deadline;
   settings.ring.sample_every = sample_every;
   settings.ring.flush_bytes =
-      flush_bytes != 0 ? flush_bytes : std::clamp<std::uint64_t>(capacity_bytes / 32, 64 * 1024, 4 * 1024 * 1024);
+      flush_bytes != 0 ? flush_bytes : std::clamp<std::uint64_t>(capacity_bytes / 48, 64 * 1024, 4 * 1024 * 1024);
   settings.ring.flush_records = flush_records != 0 ? flush_records : std::max<std::uint64_t>(capacity_records / 4, 1);
   settings.ring.flush_fill = flush_fill;
   settings.ring.flush_seconds = flush_seconds;
