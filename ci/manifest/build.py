@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -88,37 +87,37 @@ class Builder:
     def context(self, label: str, use: Use) -> Context:
         """Translate one context."""
         found = Context(opaque=set(use.opaque))
-        is_module = label.startswith("module:")
         written = {self.path(path)[0] for path in use.written}
         for path, codes in use.executed.items():
             name = self._python(path, found, written)
             if name:
-                parsed = self.parsed(name)
-                for line, code in codes:
-                    if code == MODULE:
-                        found.modules.add(name)
-                    else:
-                        self._ran(found, name, self.number(name, parsed.find(name=code, line=line)))
+                self._codes(name, codes, found)
         for path, bits in use.lines.items():
             name = self._python(path, found, written)
             if name:
-                for mask, number in self.line_masks(name):
-                    # The line of `def` runs when a module executes; calls were watched there instead.
-                    own = (
-                        mask & ~(1 << self.block_of[number].first) if is_module and number != self.first[name] else mask
-                    )
-                    if bits & own:
-                        self._ran(found, name, number)
-        for path in use.imported:
-            name = self._python(path, found, written)
-            if name:
-                found.modules.add(name)
+                self._lines(name, bits, found, is_module=label.startswith("module:"))
+        found.modules.update(filter(None, (self._python(path, found, written) for path in use.imported)))
         for kind in ("opened", "listed", "probed", "loaded"):
             for path in getattr(use, kind):
                 self._file(kind, path, found, written)
         if label.startswith("module:"):
             found.modules.discard(label.partition(":")[2])
         return found
+
+    def _codes(self, path: str, codes: set[tuple[int, str]], context: Context) -> None:
+        parsed = self.parsed(path)
+        for line, code in codes:
+            if code == MODULE:
+                context.modules.add(path)
+            else:
+                self._ran(context, path, self.number(path, parsed.find(name=code, line=line)))
+
+    def _lines(self, path: str, bits: int, context: Context, *, is_module: bool) -> None:
+        for mask, number in self.line_masks(path):
+            # The line of `def` runs when a module executes; calls were watched there instead.
+            own = mask & ~(1 << self.block_of[number].first) if is_module and number != self.first[path] else mask
+            if bits & own:
+                self._ran(context, path, number)
 
     def _ran(self, context: Context, path: str, number: int) -> None:
         if number == self.first[path]:
@@ -224,7 +223,7 @@ class Builder:
         )
 
 
-def build_manifest(
+def build_manifest(  # noqa: PLR0913 - facts of the run that nothing else knows
     records: Records,
     tree: Tree,
     *,
@@ -269,12 +268,14 @@ def build_manifest(
             opaque.setdefault(number, []).append(reason)
     records_of = tuple(
         TestRecord(
-            id=name, path=tests[name][0].path, outcome=_outcome(tests[name]),
+            id=name,
+            path=tests[name][0].path,
+            outcome=_outcome(tests[name]),
             duration=max(test.duration for test in tests[name]),
             opaque=tuple(sorted({*opaque.get(number, ()), *(word for test in tests[name] for word in test.opaque)})),
         )
         for number, name in enumerate(names)
-    )  # fmt: skip
+    )
     executed: dict[str, dict[str, Bits]] = {}
     for number, bits in sorted(found.executed.items()):
         if bits:
@@ -283,11 +284,20 @@ def build_manifest(
     first, last = sessions[0].start, sessions[0].end
     return Manifest(
         header=Header(
-            tool=__version__, blocks_version=BLOCKS_VERSION, stage=stage, source=tree.commit,
-            started=float(first.get("time", 0.0)), created=now, is_complete=is_complete,
-            core=Core(first["core"]), isolation="shared" if shared else "fork", python=str(first.get("python", "")),
+            tool=__version__,
+            blocks_version=BLOCKS_VERSION,
+            stage=stage,
+            source=tree.commit,
+            started=float(first.get("time", 0.0)),
+            created=now,
+            is_complete=is_complete,
+            core=Core(first["core"]),
+            isolation="shared" if shared else "fork",
+            python=str(first.get("python", "")),
             environment={str(key): str(value) for key, value in last.get("environment", {}).items()},
-            runner_profile=runner_profile, ranks=max(int(session.start.get("ranks", 0)) for session in sessions), simulated=simulated,
+            runner_profile=runner_profile,
+            ranks=max(int(session.start.get("ranks", 0)) for session in sessions),
+            simulated=simulated,
             pytest_config=str(last.get("pytest_config", "")),
         ),
         files=_files(builder),
@@ -305,7 +315,7 @@ def build_manifest(
             for path, bits in found.things["loaded"].items()
         },
         edges=_edges(graph, tree),
-    )  # fmt: skip
+    )
 
 
 def _without_ranks(shared: list[SharedRun], sessions: Sequence[Session]) -> list[SharedRun]:
@@ -403,9 +413,12 @@ def _files(builder: Builder) -> dict[str, SourceFile]:
             else Kind.DATA
         )
         found[path] = SourceFile(
-            path=path, blob=entry.blob, mode=entry.mode, kind=kind,
+            path=path,
+            blob=entry.blob,
+            mode=entry.mode,
+            kind=kind,
             blocks=builder.blocks[path].digests if is_python else {},
-        )  # fmt: skip
+        )
     for path in sorted(builder.used - set(found)):
         content = Path(tree.root, path).read_bytes()
         found[path] = SourceFile(path=path, blob=blob_id(content), is_tracked=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ci.impact.blocks import BLOCKS_VERSION
-from ci.manifest.model import Core, Expectations, Finding, Manifest
+from ci.manifest.model import Core, Expectations, Finding, Header, Manifest
 from ci.manifest.records import Records
 from ci.manifest.tree import Tree
 
@@ -91,21 +91,33 @@ def check_canary(evidence: Evidence) -> Iterator[Finding]:
             lines = sum(bits.bit_count() for bits in use.lines.values()) if use else 0
             # With lines: one of the test's own body and one of the helper's.
             if "helper" not in names and lines < 2:
-                yield _finding("canary", f"{label} does not own its helper", "both planted tests own it",
-                               "the recorder loses contexts here; see LOCKGATE_RECORD_CORE")  # fmt: skip
+                yield _finding(
+                    "canary",
+                    f"{label} does not own its helper",
+                    "both planted tests own it",
+                    "the recorder loses contexts here; see LOCKGATE_RECORD_CORE",
+                )
 
 
 def check_source(evidence: Evidence) -> Iterator[Finding]:
-    """The run, the records and the tree speak of one commit, and nothing differs from it."""
+    """Hold the run, the records and the tree to one commit, from which nothing differs."""
     for commit in {str(session.start.get("commit", "")) for session in evidence.records.sessions}:
         if commit != evidence.tree.commit:
-            yield _finding("source-commit", f"a run of {commit[:12] or 'no commit'}", f"the commit {evidence.tree.commit[:12]}",
-                           "build the manifest where the run was made, before anything else is checked out")  # fmt: skip
+            yield _finding(
+                "source-commit",
+                f"a run of {commit[:12] or 'no commit'}",
+                f"the commit {evidence.tree.commit[:12]}",
+                "build the manifest where the run was made, before anything else is checked out",
+            )
     if evidence.tree.modified:
         names = ", ".join(evidence.tree.modified[:5])
         count = len(evidence.tree.modified)
-        yield _finding("clean-tree", f"{count} tracked file(s) that differ from the commit: {names}", "a clean tree",
-                       "commit or restore them, then record again")  # fmt: skip
+        yield _finding(
+            "clean-tree",
+            f"{count} tracked file(s) that differ from the commit: {names}",
+            "a clean tree",
+            "commit or restore them, then record again",
+        )
 
 
 def check_measured(evidence: Evidence) -> Iterator[Finding]:
@@ -125,11 +137,18 @@ def check_inventory(evidence: Evidence) -> Iterator[Finding]:
         other = set(session.collected)
         if other != first:
             names = ", ".join(sorted(other ^ first)[:3])
-            yield _finding("same-inventory", f"rank {rank} differs in {len(other ^ first)} test(s): {names}",
-                           "the same tests on every rank")  # fmt: skip
+            yield _finding(
+                "same-inventory",
+                f"rank {rank} differs in {len(other ^ first)} test(s): {names}",
+                "the same tests on every rank",
+            )
         if session.end.get("narrowed"):
-            yield _finding("whole-stage", f"a run narrowed by {', '.join(session.end['narrowed'])}", "a run of the whole stage",
-                           "record without -k, --lf, --deselect and single test ids")  # fmt: skip
+            yield _finding(
+                "whole-stage",
+                f"a run narrowed by {', '.join(session.end['narrowed'])}",
+                "a run of the whole stage",
+                "record without -k, --lf, --deselect and single test ids",
+            )
         if session.end.get("collect_errors"):
             yield _finding(
                 "collection", f"{session.end['collect_errors']} collection error(s)", "none", "repair the collection"
@@ -151,15 +170,19 @@ def check_inventory(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_elsewhere(evidence: Evidence) -> Iterator[Finding]:
-    """The code that ran is the tree's own, not an installed copy of it."""
+    """Hold the code that ran to the tree's own, not an installed copy of it."""
     names = sorted({name for session in evidence.records.sessions for name in session.end.get("elsewhere", ())})
     if names:
-        yield _finding("own-code", f"{', '.join(names[:3])} loaded from outside the repository", "the repository's own files",
-                       "install the project in editable form, or put its source on the path")  # fmt: skip
+        yield _finding(
+            "own-code",
+            f"{', '.join(names[:3])} loaded from outside the repository",
+            "the repository's own files",
+            "install the project in editable form, or put its source on the path",
+        )
 
 
 def check_totals(evidence: Evidence) -> Iterator[Finding]:
-    """The report of the run tells the same of the same tests."""
+    """Hold the report of the run to the same outcomes of the same tests."""
     totals = evidence.totals
     if not totals.source:
         return
@@ -167,15 +190,21 @@ def check_totals(evidence: Evidence) -> Iterator[Finding]:
     missing, extra = set(ours) - set(totals.outcomes), set(totals.outcomes) - set(ours)
     if missing or extra:
         names = ", ".join(sorted(missing | extra)[:3])
-        yield _finding("report-totals", f"{len(totals.outcomes)} tests in {totals.source}, {len(ours)} recorded; {names}",
-                       "the same tests")  # fmt: skip
+        yield _finding(
+            "report-totals",
+            f"{len(totals.outcomes)} tests in {totals.source}, {len(ours)} recorded; {names}",
+            "the same tests",
+        )
     other = sorted(
         name for name in set(ours) & set(totals.outcomes) if _kind(ours[name]) != _kind(totals.outcomes[name])
     )
     if other:
         name = other[0]
-        yield _finding("report-totals", f"{name}: {ours[name]} recorded, {totals.outcomes[name]} in {totals.source}",
-                       "equal outcomes")  # fmt: skip
+        yield _finding(
+            "report-totals",
+            f"{name}: {ours[name]} recorded, {totals.outcomes[name]} in {totals.source}",
+            "equal outcomes",
+        )
 
 
 def _kind(outcome: str) -> str:
@@ -193,9 +222,13 @@ def check_skips(evidence: Evidence) -> Iterator[Finding]:
                 undeclared[test.id] = test.reason
     if undeclared:
         name, reason = next(iter(undeclared.items()))
-        yield _finding("skips-declared", f"{len(undeclared)} undeclared skip(s), such as {name}: {reason}",
-                       "skips that the stage row allows", "add their class to `allow_skips`, or provide what they lack",
-                       is_warning=True)  # fmt: skip
+        yield _finding(
+            "skips-declared",
+            f"{len(undeclared)} undeclared skip(s), such as {name}: {reason}",
+            "skips that the stage row allows",
+            "add their class to `allow_skips`, or provide what they lack",
+            is_warning=True,
+        )
 
 
 def check_opaque(evidence: Evidence) -> Iterator[Finding]:
@@ -208,14 +241,28 @@ def check_opaque(evidence: Evidence) -> Iterator[Finding]:
                 word = reason.partition(":")[0]
                 reasons[word] = reasons.get(word, 0) + 1
         words = ", ".join(f"{word} {number}" for word, number in sorted(reasons.items(), key=lambda item: -item[1]))
-        yield _finding("opaque-tests", f"{len(opaque)} of {len(evidence.manifest.tests)} tests ({words})", "few",
-                       "`lockgate manifest show FILE --test ID` names the reason of one", is_warning=True)  # fmt: skip
+        yield _finding(
+            "opaque-tests",
+            f"{len(opaque)} of {len(evidence.manifest.tests)} tests ({words})",
+            "few",
+            "`lockgate manifest show FILE --test ID` names the reason of one",
+            is_warning=True,
+        )
 
 
 RUN_RULES: tuple[Rule, ...] = (
-    check_damage, check_finished, check_core, check_canary, check_source, check_measured, check_inventory,
-    check_elsewhere, check_totals, check_skips, check_opaque,
-)  # fmt: skip
+    check_damage,
+    check_finished,
+    check_core,
+    check_canary,
+    check_source,
+    check_measured,
+    check_inventory,
+    check_elsewhere,
+    check_totals,
+    check_skips,
+    check_opaque,
+)
 
 UNPUBLISHABLE_WARNINGS = frozenset({"skips-declared"})
 """Warnings that a plan can live with, but that keep a manifest from being published."""
@@ -245,6 +292,20 @@ def _check_identity(manifest: Manifest, problems: Sequence[Finding], wanted: Exp
     if not header.is_complete:
         yield _finding("complete", "an incomplete recording", "one whose every check held")
         yield from (problem for problem in problems if not problem.is_warning)
+    yield from _check_wishes(header, wanted)
+    if len(header.source) not in (40, 64) or set(header.source) - set("0123456789abcdef"):
+        yield _finding("source-commit", repr(header.source)[:80], "a full commit id")
+    elif wanted.known_commits is not None and header.source not in wanted.known_commits:
+        yield _finding(
+            "source-known",
+            f"commit {header.source[:12]}, unknown in this clone",
+            "a commit of this repository",
+            "fetch more history (`git fetch --unshallow`); contents are compared all the same",
+            is_warning=True,
+        )
+
+
+def _check_wishes(header: Header, wanted: Expectations) -> Iterator[Finding]:
     if wanted.stage and header.stage != wanted.stage:
         yield _finding("stage", header.stage, wanted.stage, "pass the manifest of this stage")
     if wanted.runner_profile and header.runner_profile != wanted.runner_profile:
@@ -261,12 +322,6 @@ def _check_identity(manifest: Manifest, problems: Sequence[Finding], wanted: Exp
     for key, value in wanted.environment.items():
         if header.environment.get(key, "") != value:
             yield _finding("environment", f"{key} {header.environment.get(key, '') or 'unknown'}", value)
-    if len(header.source) not in (40, 64) or set(header.source) - set("0123456789abcdef"):
-        yield _finding("source-commit", repr(header.source)[:80], "a full commit id")
-    elif wanted.known_commits is not None and header.source not in wanted.known_commits:
-        yield _finding("source-known", f"commit {header.source[:12]}, unknown in this clone", "a commit of this repository",
-                       "fetch more history (`git fetch --unshallow`); contents are compared all the same",
-                       is_warning=True)  # fmt: skip
 
 
 def _check_age(manifest: Manifest, wanted: Expectations) -> Iterator[Finding]:
@@ -274,11 +329,21 @@ def _check_age(manifest: Manifest, wanted: Expectations) -> Iterator[Finding]:
     if hours < -FUTURE / 3600:
         yield _finding("age", f"a run that starts {-hours:.1f} h from now", "a run of the past", "check both clocks")
     elif hours > wanted.max_age_hours:
-        yield _finding("age", f"{hours:.0f} h", f"at most {wanted.max_age_hours:.0f} h", "check why the nightly did not publish",
-                       is_warning=not wanted.is_age_decisive)  # fmt: skip
+        yield _finding(
+            "age",
+            f"{hours:.0f} h",
+            f"at most {wanted.max_age_hours:.0f} h",
+            "check why the nightly did not publish",
+            is_warning=not wanted.is_age_decisive,
+        )
     elif hours > wanted.max_age_hours / 2:
-        yield _finding("age", f"{hours:.0f} h", f"less than {wanted.max_age_hours / 2:.0f} h", "it costs precision, not safety",
-                       is_warning=True)  # fmt: skip
+        yield _finding(
+            "age",
+            f"{hours:.0f} h",
+            f"less than {wanted.max_age_hours / 2:.0f} h",
+            "it costs precision, not safety",
+            is_warning=True,
+        )
 
 
 def _paths(manifest: Manifest) -> Iterator[str]:

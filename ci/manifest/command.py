@@ -36,8 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", metavar="NAME", default="", help="the runner's profile (default: from the environment)"
     )
     build.add_argument("--native", metavar="DIR", action="append", default=[], help="a build folder (default: found)")
-    build.add_argument("--generated", metavar="GLOB", action="append", default=[],
-                       help="untracked files that tests may use because nothing of them matters (a version file)")  # fmt: skip
+    build.add_argument(
+        "--generated",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="untracked files that tests may use because nothing of them matters (a version file)",
+    )
     build.add_argument("--simulated", action="store_true", help="the run was on simulated devices")
     check = actions.add_parser("check", help="apply every check to a manifest")
     check.add_argument("file", metavar="FILE")
@@ -82,7 +87,7 @@ def run(options: argparse.Namespace, context: Context) -> int:
 
 
 def run_build(options: argparse.Namespace, context: Context) -> int:
-    """Records -> manifest -> checks -> file; an incomplete one is written, marked, and refused by every reader."""
+    """Turn records into a manifest and check it; an incomplete one is written, marked, and refused by every reader."""
     settings = read_settings(context.root)
     stage = settings.stages.get(options.stage)
     folder = context.path(options.folder)
@@ -98,15 +103,25 @@ def run_build(options: argparse.Namespace, context: Context) -> int:
         read_totals(context.path(options.report)) if options.report else _found_totals(context, options.stage, records)
     )
     manifest = build_manifest(
-        records, tree, stage=options.stage, now=context.clock(), native=native, generated=options.generated,
+        records,
+        tree,
+        stage=options.stage,
+        now=context.clock(),
+        native=native,
+        generated=options.generated,
         runner_profile=options.profile or context.environ.get("LOCKGATE_RUNNER_PROFILE", ""),
         simulated=options.simulated or any(session.start.get("simulated") for session in records.sessions),
-    )  # fmt: skip
+    )
     used = sorted({*manifest.executed, *manifest.imported, *manifest.opened} & set(tree.files))
     evidence = Evidence(
-        stage=options.stage, records=records, tree=tree, manifest=manifest, totals=totals,
-        blobs=read_blobs(tree, used, environ=context.environ), allow_skips=stage.allow_skips if stage else (),
-    )  # fmt: skip
+        stage=options.stage,
+        records=records,
+        tree=tree,
+        manifest=manifest,
+        totals=totals,
+        blobs=read_blobs(tree, used, environ=context.environ),
+        allow_skips=stage.allow_skips if stage else (),
+    )
     findings = check_run(evidence)
     # What every reader would refuse is not complete, whatever the run looked like.
     readers = check_manifest(
@@ -153,9 +168,11 @@ def run_check(options: argparse.Namespace, context: Context) -> int:
     path = context.path(options.file)
     settings = read_settings(context.root)
     wanted = Expectations(
-        now=context.clock(), stage=options.stage, runner_profile=options.profile,
+        now=context.clock(),
+        stage=options.stage,
+        runner_profile=options.profile,
         max_age_hours=options.max_age_hours or settings.manifest_max_age_hours,
-    )  # fmt: skip
+    )
     manifest, problems = _load(path)
     findings = check_manifest(manifest, problems, wanted)
     findings += [problem for problem in problems if problem.is_warning]
@@ -228,7 +245,7 @@ def run_escapes(options: argparse.Namespace, context: Context) -> int:
 
 
 def _load(path: Path) -> tuple[Manifest, tuple[Finding, ...]]:
-    from ci.errors import ManifestError  # noqa: PLC0415
+    from ci.errors import ManifestError
 
     try:
         return load_manifest(path)

@@ -81,9 +81,17 @@ def credit(
 ) -> Credited:
     """Compute all relations; tests are numbered as in `owners`."""
     closures = Closures(contexts, graph)
-    found = Credited()
-    found.imported = _imported(owners, closures)
-    label_tests = _label_tests(owners, contexts, found.imported)
+    found = Credited(imported=_imported(owners, closures))
+    _credit_contexts(found, contexts, _label_tests(owners, contexts, found.imported))
+    for block, path in enumerate(graph.path_of):
+        if path in graph.early and path in found.imported:
+            found.executed[block] = found.executed.get(block, 0) | found.imported[path]
+    if shared:
+        _credit_shared(found, owners, shared, closures)
+    return found
+
+
+def _credit_contexts(found: Credited, contexts: Mapping[str, Context], label_tests: Mapping[str, Bits]) -> None:
     singles: dict[int, list[int]] = {}
     for label, bits in label_tests.items():
         context = contexts[label]
@@ -91,6 +99,7 @@ def credit(
             for block in context.blocks:
                 found.executed[block] = found.executed.get(block, 0) | bits
         elif bits:
+            # Most contexts are one test's: their numbers are packed at the end, not united one by one.
             for block in context.blocks:
                 singles.setdefault(block, []).append(bits.bit_length() - 1)
         for name in THINGS:
@@ -99,23 +108,13 @@ def credit(
                 relation[thing] = relation.get(thing, 0) | bits
     for block, numbers in singles.items():
         found.executed[block] = found.executed.get(block, 0) | pack(numbers)
-    by_path: dict[str, list[int]] = {}
-    for block, path in enumerate(graph.path_of):
-        if path in graph.early:
-            by_path.setdefault(path, []).append(block)
-    for path, blocks in by_path.items():
-        for block in blocks:
-            found.executed[block] = found.executed.get(block, 0) | found.imported.get(path, 0)
-    if shared:
-        _credit_shared(found, owners, shared, closures)
-    return found
 
 
 class Closures:
     """Import closures of files, contexts and tests, as bit sets over numbered files."""
 
     def __init__(self, contexts: Mapping[str, Context], graph: Graph) -> None:
-        """Number the files and follow all edges to their end."""
+        """Give every file a number, and follow all edges to their end."""
         self.contexts = contexts
         self.graph = graph
         self.numbers: dict[str, int] = {}

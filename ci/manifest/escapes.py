@@ -68,7 +68,7 @@ def parse_plan(value: Any, *, source: str) -> StoredPlan:
         raise ValueError("not a plan")  # noqa: TRY004 - a wrong document, not a wrong call
     skipped, head, stage = value.get("skipped", []), value.get("head"), value.get("stage")
     if not isinstance(head, str) or not isinstance(stage, str) or not isinstance(skipped, list):
-        raise ValueError("not a plan")
+        raise ValueError("not a plan")  # noqa: TRY004 - a wrong document, not a wrong call
     return StoredPlan(source=source, stage=stage, head=head, skipped=frozenset(str(test) for test in skipped))
 
 

@@ -191,7 +191,7 @@ class Manifest:
         return {test.id: index for index, test in enumerate(self.tests)}
 
     def executors(self, path: str) -> Bits:
-        """Tests that executed any function of a file."""
+        """Give the tests that executed any function of a file."""
         found = 0
         for bits in self.executed.get(path, {}).values():
             found |= bits

@@ -117,13 +117,24 @@ class Recorded:
         state.journal.write(
             "start",
             {
-                "role": "session", "uid": state.journal.uid, "parent": "", "pid": os.getpid(), "label": "", "core": state.recorder.core,
-                "root": state.root, "stage": os.environ.get(STAGE, ""), "time": self.started, "rank": self.rank,
-                "ranks": self.ranks, "python": sys.version.split()[0], "early": self.early,
+                "role": "session",
+                "uid": state.journal.uid,
+                "parent": "",
+                "pid": os.getpid(),
+                "label": "",
+                "core": state.recorder.core,
+                "root": state.root,
+                "stage": os.environ.get(STAGE, ""),
+                "time": self.started,
+                "rank": self.rank,
+                "ranks": self.ranks,
+                "python": sys.version.split()[0],
+                "early": self.early,
                 "order": os.environ.get(ORDER, "forward"),
-                "simulated": bool(os.environ.get("LOCKGATE_SIMULATED")), "commit": session.read_commit(self.state.root),
+                "simulated": bool(os.environ.get("LOCKGATE_SIMULATED")),
+                "commit": session.read_commit(self.state.root),
             },
-        )  # fmt: skip
+        )
         imports.install(state, rewriter=AssertionRewritingHook)
         files.install(state)
         children.install(state, is_session=True)
@@ -242,7 +253,7 @@ class Recorded:
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_teardown(self) -> Iterator[None]:
         """Give it back."""
         try:
             return (yield)
@@ -271,12 +282,16 @@ class Recorded:
         self.state.journal.write(
             "test",
             {
-                "id": name, "path": path, "outcome": outcome, "reason": reason,
+                "id": name,
+                "path": path,
+                "outcome": outcome,
+                "reason": reason,
                 "duration": round(sum(report.duration for report in reports), 6),
-                "opaque": sorted(self.opaque.pop(name, ())), "isolation": self.isolation.pop(name, "shared"),
+                "opaque": sorted(self.opaque.pop(name, ())),
+                "isolation": self.isolation.pop(name, "shared"),
                 "fixtures": sorted(self.fixtures.pop(name, ())),
             },
-        )  # fmt: skip
+        )
 
     def _place(self, path: Path) -> str:
         if path not in self.places:
@@ -296,22 +311,31 @@ class Recorded:
         inside = self.state.inside
         paths = sorted({os.path.realpath(path or ".") for path in sys.path})
         extra = {
-            "time": time.time(), "exit": exitstatus, "collect_errors": self.collect_errors,
-            "interrupted": bool(current.shouldstop or current.shouldfail), "environment": session.read_environment(self.state.root),
-            "pytest_config": session.read_config(self.config), "narrowed": session.narrowing(self.config),
+            "time": time.time(),
+            "exit": exitstatus,
+            "collect_errors": self.collect_errors,
+            "interrupted": bool(current.shouldstop or current.shouldfail),
+            "environment": session.read_environment(self.state.root),
+            "pytest_config": session.read_config(self.config),
+            "narrowed": session.narrowing(self.config),
             "elsewhere": session.installed_elsewhere(self.state.root),
             "paths": [path for path in paths if path == self.state.root or path.startswith(inside)],
-        }  # fmt: skip
+        }
         for name, reports in list(self.reports.items()):
             outcome, reason = judge(reports)
             self.state.journal.write(
                 "test",
                 {
-                    "id": name, "path": name.partition("::")[0], "outcome": outcome, "reason": reason,
-                    "duration": round(sum(report.duration for report in reports), 6), "opaque": [],
-                    "isolation": "shared", "fixtures": sorted(self.fixtures.get(name, ())),
+                    "id": name,
+                    "path": name.partition("::")[0],
+                    "outcome": outcome,
+                    "reason": reason,
+                    "duration": round(sum(report.duration for report in reports), 6),
+                    "opaque": [],
+                    "isolation": "shared",
+                    "fixtures": sorted(self.fixtures.get(name, ())),
                 },
-            )  # fmt: skip
+            )
         self.state.finish("session", extra)
 
 

@@ -115,38 +115,60 @@ def _entries(path: Path, records: Records) -> Iterator[tuple[str, Any]]:
 
 
 def _read_journal(path: Path, records: Records) -> None:
-    session: Session | None = None
-    child: Child | None = None
-    codes: list[tuple[str, int, str]] = []
+    reader = _Reader(records=records)
     try:
         for kind, value in _entries(path, records):
-            if kind == "start" and value["role"] == "session":
-                session = Session(start=value)
-                records.sessions.append(session)
-            elif kind == "start":
-                child = Child(label=value["label"], argv=tuple(value["argv"]), core=value["core"])
-                records.children.append(child)
-            elif kind == "codes":
-                codes = value
-            elif kind == "context":
-                label = value["label"]
-                for use in (records.use, session.use if session is not None else None):
-                    if use is not None:
-                        _add(use.setdefault(label, Use()), value, codes)
-            elif kind == "edges":
-                for importer, line, name, targets in value:
-                    records.edges.setdefault((importer, line, name), set()).update(targets)
-            elif kind == "collected" and session is not None:
-                session.collected = tuple(value)
-            elif kind == "test" and session is not None:
-                words = {name: tuple(value[name]) for name in ("opaque", "fixtures")}
-                session.tests.append(Test(**{**value, **words}))
-            elif kind == "end" and session is not None:
-                session.end = value
-            elif kind == "end" and child is not None:
-                child.has_ended = True
+            getattr(reader, f"read_{kind}", reader.skip)(value)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         records.damage.append(f"{path.name} holds a record of a wrong form: {error!r}")
+
+
+@dataclass(kw_only=True)
+class _Reader:
+    """Reads the entries of one journal: of a session, or of a child."""
+
+    records: Records
+    session: Session | None = None
+    child: Child | None = None
+    codes: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def skip(self, value: Any) -> None:
+        """Leave out what a newer recorder adds."""
+
+    def read_start(self, value: Any) -> None:
+        if value["role"] == "session":
+            self.session = Session(start=value)
+            self.records.sessions.append(self.session)
+        else:
+            self.child = Child(label=value["label"], argv=tuple(value["argv"]), core=value["core"])
+            self.records.children.append(self.child)
+
+    def read_codes(self, value: Any) -> None:
+        self.codes = value
+
+    def read_context(self, value: Any) -> None:
+        _add(self.records.use.setdefault(value["label"], Use()), value, self.codes)
+        if self.session is not None:
+            _add(self.session.use.setdefault(value["label"], Use()), value, self.codes)
+
+    def read_edges(self, value: Any) -> None:
+        for importer, line, name, targets in value:
+            self.records.edges.setdefault((importer, line, name), set()).update(targets)
+
+    def read_collected(self, value: Any) -> None:
+        if self.session is not None:
+            self.session.collected = tuple(value)
+
+    def read_test(self, value: Any) -> None:
+        if self.session is not None:
+            words = {name: tuple(value[name]) for name in ("opaque", "fixtures")}
+            self.session.tests.append(Test(**{**value, **words}))
+
+    def read_end(self, value: Any) -> None:
+        if self.session is not None:
+            self.session.end = value
+        elif self.child is not None:
+            self.child.has_ended = True
 
 
 def _add(use: Use, value: Mapping[str, Any], codes: list[tuple[str, int, str]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,9 +19,7 @@ def render_header(manifest: Manifest, problems: Iterable[Finding]) -> dict[str, 
     return {
         "stage": header.stage,
         "source": header.source,
-        "recorded": datetime.datetime.fromtimestamp(header.started, tz=datetime.timezone.utc).isoformat(
-            timespec="seconds"
-        ),
+        "recorded": dt.datetime.fromtimestamp(header.started, tz=dt.timezone.utc).isoformat(timespec="seconds"),
         "complete": header.is_complete,
         "publishable": header.is_publishable,
         "core": header.core.value,

@@ -53,7 +53,7 @@ CREATE TABLE problems (number INTEGER PRIMARY KEY, finding TEXT NOT NULL);
 RELATIONS = ("imported", "opened", "listed", "probed")
 
 
-class Damaged(Exception):
+class Damaged(Exception):  # noqa: N818 - says what a file is, and is caught at its reader
     """The file is not a manifest that this version can read; the text says what is wrong."""
 
 

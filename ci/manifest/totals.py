@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from ci.errors import ManifestError
 from ci.manifest.checks import Totals
@@ -18,7 +18,7 @@ def read_totals(path: Path) -> Totals:
         if path.suffix == ".xml":
             return parse_junit(text, source=path.name)
         return parse_report(json.loads(text), source=path.name)
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, ElementTree.ParseError) as error:
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, ET.ParseError) as error:
         raise ManifestError(
             f"{path} is not a report: {error}", hint="pass the run's report.json or junit.xml"
         ) from error
@@ -35,9 +35,9 @@ def parse_report(value: Any, *, source: str) -> Totals:
 
 
 def parse_junit(text: str, *, source: str) -> Totals:
-    """Parse JUnit; test ids are rebuilt from class names, so a file that holds classes is found by its `file` or id property."""
+    """Parse JUnit; a test id is the case's id property, or rebuilt from its class name."""
     outcomes: dict[str, str] = {}
-    for case in ElementTree.fromstring(text).iter("testcase"):  # noqa: S314 - our own run's file
+    for case in ET.fromstring(text).iter("testcase"):  # noqa: S314 - our own run's file
         properties = {item.get("name"): item.get("value") for item in case.iter("property")}
         name = properties.get("lockgate_id") or properties.get("id") or _id(case)
         failed = case.find("failure") is not None or case.find("error") is not None
@@ -46,7 +46,7 @@ def parse_junit(text: str, *, source: str) -> Totals:
     return Totals(source=source, outcomes=outcomes)
 
 
-def _id(case: ElementTree.Element) -> str:
+def _id(case: ET.Element) -> str:
     parts = (case.get("classname") or "").split(".")
     # pytest writes a.b.test_x.TestClass: the file is the last part before a capital letter.
     classes: list[str] = []

@@ -58,7 +58,7 @@ class Tree:
             links: list[str] = []
             if self.links and absolute.startswith(self.inside):
                 place = ""
-                for part in absolute[len(self.inside) :].split(os.sep):
+                for part in Path(absolute[len(self.inside) :]).parts:
                     place = f"{place}/{part}" if place else part
                     if place in self.links:
                         links.append(place)

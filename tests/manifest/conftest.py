@@ -112,7 +112,7 @@ def record(tmp_path: Path) -> Callable[..., Recorded]:
         out = root / ".lockgate" / "unit.sqlite"
         code, words = run_command(root, "build", "unit", "--run", str(folder), "--out", str(out), *build)
         found = read_manifest(out, Expectations(now=time.time(), stage="unit"))
-        from ci.manifest.store import load_manifest  # noqa: PLC0415
+        from ci.manifest.store import load_manifest
 
         return Recorded(
             root=root, output=done.stdout + done.stderr, code=done.returncode, build_code=code, build_output=words,

@@ -210,7 +210,7 @@ def test_a_test_that_removes_the_trace_function_is_opaque(record: Record) -> Non
 def test_coverage_reports_come_from_the_same_run(record: Record) -> None:
     if sys.version_info >= (3, 12):
         pytest.skip("coverage is measured in a second pass here")
-    import coverage  # noqa: PLC0415
+    import coverage
 
     done = record({
         "src/core.py": CORE,

@@ -209,7 +209,7 @@ def test_a_native_library_leads_to_its_sources(record: Record, tmp_path: Path, b
 
 
 def test_the_suffix_of_extensions_is_known() -> None:
-    from ci.manifest.build import LIBRARY_SUFFIXES  # noqa: PLC0415
+    from ci.manifest.build import LIBRARY_SUFFIXES
 
     assert str(sysconfig.get_config_var("EXT_SUFFIX")).endswith(LIBRARY_SUFFIXES)
 
@@ -249,7 +249,7 @@ def test_a_module_that_is_loaded_by_its_path_has_its_loader_as_importer(record: 
 
 
 def test_a_file_inside_an_archive_belongs_to_the_archive(record: Record, tmp_path: Path) -> None:
-    import zipfile  # noqa: PLC0415
+    import zipfile
 
     (tmp_path / "repo").mkdir()
     with zipfile.ZipFile(tmp_path / "repo" / "packed.zip", "w") as archive:

@@ -9,7 +9,6 @@ from . import children, files, imports
 from .recorder import make_recorder
 from .state import CONTEXT_VARIABLE, State
 
-
 ACTIVE: list[State] = []
 """The recording of this process, if it is a child."""
 
@@ -30,7 +29,7 @@ def start() -> None:
     children.install(state, is_session=False)
     state.listen()
     recorder.switch(state.label)
-    recorder.watch_calls(state.label.startswith("module:"))
+    recorder.watch_calls(wanted=state.label.startswith("module:"))
     state.active = True
     ACTIVE.append(state)
 

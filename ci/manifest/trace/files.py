@@ -17,13 +17,11 @@ from typing import Any
 
 from .state import State
 
-MACHINERY = tuple(
-    f"{os.sep}_pytest{os.sep}{name}"
-    for name in (
-        "assertion", "config", "_code", "nodes.py", "main.py", "python.py", "warnings.py", "pathlib.py",
-        "cacheprovider.py", "reports.py", "terminal.py", "skipping.py",
-    )
-) + (f"{os.sep}coverage{os.sep}",)  # fmt: skip
+PARTS = (
+    "assertion", "config", "_code", "nodes.py", "main.py", "python.py", "warnings.py", "pathlib.py", "cacheprovider.py",
+    "reports.py", "terminal.py", "skipping.py",
+)  # fmt: skip
+MACHINERY = (*(f"{os.sep}_pytest{os.sep}{name}" for name in PARTS), f"{os.sep}coverage{os.sep}")
 """Parts of pytest that read test files to collect, rewrite and report them."""
 
 STANDARD = os.path.dirname(os.__file__) + os.sep
@@ -40,11 +38,43 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 def install(state: State) -> None:
     """Handle the audit events of files and wrap the three functions; all obey `state.active`."""
-    lstat = os.lstat
-    realpath = _Folders()
-    record_folder = state.folder + os.sep
+    files = _Files(state)
+    events: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        "open": files.opened,
+        "os.listdir": files.listed,
+        "os.scandir": files.listed,
+        "ctypes.dlopen": files.loaded,
+        "import": files.extension,
+        "sqlite3.connect": files.database,
+    }
+    for event, handler in events.items():
+        state.handlers[event] = partial(files.guarded, handler)
+    state.handlers["object.__getattr__"] = files.code_read
+    for name in ("stat", "lstat", "access"):
+        _wrap(name, partial(files.guarded, files.asked), state)
 
-    def place(path: Any) -> str | None:
+
+class _Files:
+    """What the handlers share: the functions as they were, and which threads are in a handler already."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.lstat = os.lstat
+        self.resolve = _Folders()
+        self.ignored = (*IGNORED_FOLDERS, state.folder + os.sep)
+        self.busy: set[int] = set()
+
+    def guarded(self, handler: Callable[[Any], None], argument: Any) -> None:
+        """Call a handler, but not from within one: resolving a path asks for files itself."""
+        thread = get_ident()
+        if thread not in self.busy:
+            self.busy.add(thread)
+            try:
+                handler(argument)
+            finally:
+                self.busy.discard(thread)
+
+    def place(self, path: Any) -> str | None:
         """Give the absolute path if it lies in the repository, links resolved on the way there."""
         try:
             text = os.fsdecode(path)
@@ -52,118 +82,87 @@ def install(state: State) -> None:
             return None
         if not text or "\0" in text:
             return None
-        if not text.startswith("/"):
-            text = os.path.join(os.getcwd(), text)
-        text = os.path.normpath(text)
-        if text == state.root:
-            return text
-        if not text.startswith(state.inside):
-            text = realpath(text)
-            if not text.startswith(state.inside) and text != state.root:
+        text = os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
+        root, inside = self.state.root, self.state.inside
+        if text != root and not text.startswith(inside):
+            text = self.resolve(text)
+            if text != root and not text.startswith(inside):
                 return None
-        if text.startswith(record_folder) or any(folder in text for folder in IGNORED_FOLDERS):
-            return None
-        return text
+        return None if any(folder in text for folder in self.ignored) else text
 
-    busy: set[int] = set()
-
-    def guarded(handler: Callable[[Any], None], argument: Any) -> None:
-        # Resolving a path asks for files itself.
-        thread = get_ident()
-        if thread not in busy:
-            busy.add(thread)
-            try:
-                handler(argument)
-            finally:
-                busy.discard(thread)
-
-    def exists(path: str) -> bool:
+    def exists(self, path: str) -> bool:
+        """Ask without being noticed."""
         try:
-            lstat(path)
+            self.lstat(path)
         except (OSError, ValueError):
             return False
         return True
 
-    def opened(args: tuple[Any, ...]) -> None:
+    def opened(self, args: tuple[Any, ...]) -> None:
+        """Note a file that is read, written or looked for in vain."""
         path, mode, flags = args
-        if isinstance(path, int):
-            return
-        text = place(path)
+        text = None if isinstance(path, int) else self.place(path)
         if text is None or _is_machinery():
             return
+        current = self.state.current
         writes = bool(flags & WRITING) if isinstance(flags, int) else bool(set(str(mode)) & set("wax+"))
-        if not exists(text):
-            (state.current.written if writes else state.current.probed).add(text)
+        if not self.exists(text):
+            (current.written if writes else current.probed).add(text)
         elif writes and isinstance(flags, int) and flags & os.O_TRUNC:
-            state.current.written.add(text)
-        elif text not in state.current.written:
-            state.current.opened.add(text)
+            current.written.add(text)
+        elif text not in current.written:
+            current.opened.add(text)
             if writes:
-                state.current.written.add(text)
+                current.written.add(text)
 
-    def database(args: tuple[Any, ...]) -> None:
+    def database(self, args: tuple[Any, ...]) -> None:
+        """Note a database: SQLite opens it out of sight."""
         try:
             name = os.fsdecode(args[0])
         except TypeError:
             return
         name = name.partition("?")[0].removeprefix("file:")
         if name and not name.startswith(":"):
-            opened((name, "r", 0))
+            self.opened((name, "r", 0))
 
-    def listed(args: tuple[Any, ...]) -> None:
+    def listed(self, args: tuple[Any, ...]) -> None:
+        """Note a folder whose entries are read."""
         path = "." if not args or args[0] is None else args[0]
-        if isinstance(path, int):
-            return
-        text = place(path)
+        text = None if isinstance(path, int) else self.place(path)
         if text is not None and not _is_machinery():
-            state.current.listed.add(text)
+            self.state.current.listed.add(text)
 
-    def loaded(args: tuple[Any, ...]) -> None:
-        name = args[0] if isinstance(args[0], str | bytes) else ""
-        text = place(name) if name else None
+    def loaded(self, args: tuple[Any, ...]) -> None:
+        """Note a native library."""
+        text = self.place(args[0]) if isinstance(args[0], str | bytes) else None
         if text is not None:
-            state.current.loaded.add(text)
+            self.state.current.loaded.add(text)
 
-    def extension(args: tuple[Any, ...]) -> None:
+    def extension(self, args: tuple[Any, ...]) -> None:
+        """Note an extension module: for those alone the event names a file."""
         if len(args) > 1 and args[1]:
-            loaded((args[1],))
+            self.loaded((args[1],))
 
-    def code_read(args: tuple[Any, ...]) -> None:
-        # A compiler that takes a function's bytecode depends on its body without running it.
+    def code_read(self, args: tuple[Any, ...]) -> None:
+        """Count a function whose bytecode is taken as executed: a compiler depends on its body without running it."""
         if args[1] != "__code__":
             return
         asker = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - past this and the hook
         if _is_transparent(asker) or PYTEST in asker or type(args[0]) is not FunctionType:
             return
-        state.active = False
+        self.state.active = False
         code = args[0].__code__
-        state.active = True
-        if code.co_filename.startswith(state.inside):
-            state.recorder.note(code)
+        self.state.active = True
+        if code.co_filename.startswith(self.state.inside):
+            self.state.recorder.note(code)
 
-    events: dict[str, Callable[[tuple[Any, ...]], None]] = {
-        "open": opened,
-        "os.listdir": listed,
-        "os.scandir": listed,
-        "ctypes.dlopen": loaded,
-        "import": extension,
-        "sqlite3.connect": database,
-    }
-    for event, handler in events.items():
-        state.handlers[event] = partial(guarded, handler)
-    state.handlers["object.__getattr__"] = code_read
-
-    def asked(path: Any) -> None:
-        if isinstance(path, int):
-            return
-        text = place(path)
+    def asked(self, path: Any) -> None:
+        """Note a path whose existence is asked for."""
+        text = None if isinstance(path, int) else self.place(path)
         if text is None or _is_machinery():
             return
         # Before it hands out lines that it read earlier, `linecache` only asks whether the file is still the same.
-        (state.current.opened if _is_linecache() else state.current.probed).add(text)
-
-    for name in ("stat", "lstat", "access"):
-        _wrap(name, partial(guarded, asked), state)
+        (self.state.current.opened if _is_linecache() else self.state.current.probed).add(text)
 
 
 def _wrap(name: str, asked: Callable[[Any], None], state: State) -> None:
@@ -183,7 +182,7 @@ def _wrap(name: str, asked: Callable[[Any], None], state: State) -> None:
     setattr(os, name, wrapper)
     if sys.version_info < (3, 11):
         # Python 3.10's pathlib has bound the function into a class of its own.
-        import pathlib  # noqa: PLC0415
+        import pathlib
 
         accessor: Any = getattr(pathlib, "_NormalAccessor", None)
         if accessor is not None and hasattr(accessor, name):
@@ -239,6 +238,6 @@ def _is_machinery() -> bool:
 
 def _is_transparent(name: str) -> bool:
     """Whether code acts for whoever called it: the standard library, the hook caller, and this tool itself."""
-    if name.startswith("<frozen ") or name.startswith(TOOL) or PLUGGY in name:
+    if name.startswith(("<frozen ", TOOL)) or PLUGGY in name:
         return True
     return name.startswith(STANDARD) and "-packages" not in name

@@ -25,7 +25,7 @@ FROZEN = "<frozen importlib._bootstrap>"
 """Frames of this file name are left out of tracebacks and of `stacklevel`, as the import system's own are."""
 
 
-def install(state: State, *, rewriter: type | None = None) -> None:
+def install(state: State, *, rewriter: type | None = None) -> None:  # noqa: C901 - four wrappers, each a few lines
     """Wrap the import functions; `rewriter` is pytest's loader of test modules."""
     edges = _Edges(state)
     original = builtins.__import__
@@ -135,7 +135,7 @@ def _wrap_loader(loader: Any, state: State, edges: _Edges) -> None:
         # It compiles and then executes; only the second is the module's own doing.
         def execute(code: CodeType, namespace: dict[str, Any]) -> None:
             with state.module_code():
-                exec(code, namespace)
+                exec(code, namespace)  # noqa: S102 - what the loader was about to do
 
         vars(rewriting)["exec"] = _hidden(execute)
 
@@ -155,7 +155,7 @@ def _wrap_loader(loader: Any, state: State, edges: _Edges) -> None:
 
 def _hidden(function: Callable[..., Any]) -> Any:
     """Give a function's code the file name that tracebacks and warnings skip."""
-    assert isinstance(function, FunctionType)  # noqa: S101 - for the type checker
+    assert isinstance(function, FunctionType)
     function.__code__ = function.__code__.replace(co_filename=FROZEN)
     return function
 

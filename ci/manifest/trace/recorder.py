@@ -45,7 +45,7 @@ class Recorder(Protocol):
     def switch(self, label: str) -> None:
         """Count what runs from now on for another context."""
 
-    def watch_calls(self, wanted: bool) -> None:
+    def watch_calls(self, *, wanted: bool) -> None:
         """Notice calls as such, where lines cannot tell a one-line function's call from its definition."""
 
     def note(self, code: CodeType) -> None:
@@ -164,7 +164,7 @@ class MonitoringRecorder:
         self.seen = self.contexts.setdefault(label, {})
         sys.monitoring.restart_events()  # type: ignore[attr-defined,unused-ignore]
 
-    def watch_calls(self, wanted: bool) -> None:
+    def watch_calls(self, *, wanted: bool) -> None:
         """Notice calls always."""
 
     def note(self, code: CodeType) -> None:
@@ -194,7 +194,7 @@ class MonitoringRecorder:
     def absorb(self, lines: Lines) -> None:
         """Have nothing to add lines to."""
 
-    def stop(self, path: str) -> None:
+    def stop(self, path: str) -> None:  # noqa: ARG002 - other cores leave data there
         """Free the tool number; there is nothing for an ordinary coverage report."""
         monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         if self.tool >= 0 and monitoring.get_tool(self.tool) == "lockgate":
@@ -210,7 +210,7 @@ class CoverageRecorder:
     def __init__(self, roots: tuple[str, ...], *, branch: bool = False) -> None:
         """Measure files below `roots`; nothing of the user's coverage settings may narrow that."""
         try:
-            import coverage  # noqa: PLC0415 - a child may live in an environment without it
+            import coverage
         except ImportError:
             raise RecorderError("coverage is not installed here; Python before 3.12 needs its C tracer") from None
         include = [os.path.join(root, "*") if root.endswith(os.sep) else root for root in roots]
@@ -226,7 +226,7 @@ class CoverageRecorder:
         self.calls: dict[str, dict[int, CodeType]] = {}
         self.watched = ""
         # The profiler written in C: a thousandth of the cost of one in Python.
-        import cProfile  # noqa: PLC0415
+        import cProfile
 
         self.profiler = cProfile.Profile(builtins=False, subcalls=False)
 
@@ -250,7 +250,7 @@ class CoverageRecorder:
         self.label = label
         self.coverage.switch_context(label)
 
-    def watch_calls(self, wanted: bool) -> None:
+    def watch_calls(self, *, wanted: bool) -> None:
         """Profile while a module executes: then every `def` line runs without a call."""
         if self.watched:
             self.profiler.disable()

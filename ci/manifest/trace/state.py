@@ -95,7 +95,7 @@ class State:
         self.current = self.notes.setdefault(label, Notes())
         os.environ[CONTEXT_VARIABLE] = label
         self.recorder.switch(label)
-        self.recorder.watch_calls(label in self.running)
+        self.recorder.watch_calls(wanted=label in self.running)
 
     @contextmanager
     def context(self, label: str) -> Iterator[None]:
@@ -119,12 +119,12 @@ class State:
             yield
             return
         self.running.add(label)
-        self.recorder.watch_calls(True)
+        self.recorder.watch_calls(wanted=True)
         try:
             yield
         finally:
             self.running.discard(label)
-            self.recorder.watch_calls(False)
+            self.recorder.watch_calls(wanted=False)
 
     def forget(self) -> None:
         """Start from nothing in the current context: what a fork's child does first."""

@@ -33,7 +33,7 @@ def edit(*statements: str, values: tuple[Any, ...] = ()) -> Damage:
         database.execute("UPDATE seal SET hash = ?", [(store.MARK + store.BLANK).decode()])
         database.commit()
         database.close()
-        store._seal(path)  # noqa: SLF001 - there is no public way to seal a lie
+        store._seal(path)
 
     return run
 
@@ -67,7 +67,7 @@ def other_database(path: Path) -> None:
     database.execute("INSERT INTO seal VALUES (?)", [(store.MARK + store.BLANK).decode()])
     database.commit()
     database.close()
-    store._seal(path)  # noqa: SLF001
+    store._seal(path)
 
 
 FILES: dict[str, tuple[Damage, str, str]] = {
@@ -223,7 +223,7 @@ def test_a_sealed_lie_inside_a_value_is_one_clear_error(
 
 
 def test_hostile_but_sealed_sizes_do_not_eat_memory(build: Callable[..., Manifest], now: float, tmp_path: Path) -> None:
-    import zlib  # noqa: PLC0415
+    import zlib
 
     path = tmp_path / "m.sqlite"
     write_manifest(build(), path)
@@ -250,7 +250,7 @@ def synthetic(base: Manifest, *, tests: int, files: int) -> Manifest:
                for number, path in enumerate(paths)},
         tests=tuple(TestRecord(id=f"tests/t.py::test_{number}", path="tests/t.py", outcome="passed") for number in range(tests)),
         executed=executed,
-        imported={path: (1 << tests) - 1 for path in paths},
+        imported=dict.fromkeys(paths, (1 << tests) - 1),
         libraries={}, opened={}, listed={}, probed={},
     )  # fmt: skip
 
