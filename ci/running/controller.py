@@ -21,7 +21,7 @@ from ci.running.backend import choose_backend, rank_arguments
 from ci.running.crew import Demand, Locks, read_demand
 from ci.running.durations import read_durations
 from ci.running.events import Kind
-from ci.running.fleet import Event, Fleet, FleetPlan, Happening
+from ci.running.fleet import Fleet
 from ci.running.launcher import Launcher
 from ci.running.locks import read_held
 from ci.running.merge import merge_answers
@@ -30,6 +30,7 @@ from ci.running.present import read_reports
 from ci.running.rankset import RankSet, Shape, State, find_sickness
 from ci.running.reporter import Reporter
 from ci.running.session import SessionPlugin
+from ci.running.setwatch import Event, FleetPlan, Happening
 from ci.running.stacks import trim_stacks
 
 INFRASTRUCTURE_CODE = 3

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import selectors
-import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ci.errors import InfrastructureError
@@ -20,62 +19,15 @@ from ci.running.agent import make_order, start_node
 from ci.running.channel import Channel, Message, find_free_port, listen, name_address
 from ci.running.launcher import Launcher
 from ci.running.locks import HELD_VARIABLE, name_held
-from ci.running.rankset import Member, RankSet, Shape, State, compare_ids
+from ci.running.rankset import Member, RankSet, Shape, State
+from ci.running.setwatch import Event, FleetPlan, Happening, check_set
 from ci.running.spec import RankSpec
-from ci.running.stacks import trim_stacks
 from ci.running.tree import run_mark
-from ci.values import Word
 
-START_LIMIT = 180.0
-"""Seconds for a set to import, collect and join its process group on a cold, busy machine."""
-MOST_LINES = 30
-END_LIMIT = 30.0
 WAIT_FOR_AGENTS = 300.0
 TORCHRUNS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells its workers itself."""
 MIG = "MIG-"
-CRASH_GRACE = 1.0
-"""Seconds that peers of a crashed rank get to say what they saw."""
-
-
-class Event(Word):
-    """What the controller must act on."""
-
-    READY = "ready"  # the set can take a test
-    DONE = "done"  # its test has all the answers it will get
-    LOST = "lost"  # it could not start: the run cannot go on
-    ENDED = "ended"  # all its processes are gone, after `end`
-
-
-@dataclass(frozen=True, kw_only=True)
-class Happening:
-    """One thing that happened to a set; `detail` says a limit in words or why a start failed."""
-
-    event: Event
-    set: RankSet
-    detail: str = ""
-    graced: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetPlan:
-    """What all sets have in common; limits in seconds."""
-
-    run_id: str
-    folder: Path
-    scratch: Path
-    arguments: tuple[str, ...]
-    backend: str
-    test_limit: float
-    grace: float
-    group_limit: float
-    masks_devices: bool
-    expected: Callable[[], Sequence[str]]
-    known: Callable[[], Sequence[str]]
-    files: tuple[str, ...] = ()
-    nodes: int = 1
-    listen: str = ""
-    token: str = ""
 
 
 class Fleet:
@@ -195,8 +147,14 @@ class Fleet:
                 self._listen(key.data)
             elif isinstance(key.fileobj, Channel):  # it has not said yet who it is
                 self._greet(key.fileobj)
-        happened = [self._check(rank_set) for rank_set in list(self.sets)]
-        return [happening for happening in happened if happening is not None]
+        happened = [check_set(rank_set, self.plan) for rank_set in list(self.sets)]
+        told = []
+        for happening in filter(None, happened):
+            if happening.event is Event.AGREED:
+                self.begin(happening.set)
+            else:
+                told.append(happening)
+        return told
 
     def _accept(self) -> None:
         stream, _ = self._server.accept()
@@ -254,80 +212,6 @@ class Fleet:
         elif said == "ended":
             member.ended = message
 
-    # Judging a set -----------------------------------------------------------------------------
-
-    def _check(self, one: RankSet) -> Happening | None:
-        if one.state in (State.STARTING, State.BEGINNING):
-            return self._check_start(one)
-        if one.state is State.BUSY:
-            return self._check_test(one)
-        if one.state is State.ENDING:
-            return self._check_end(one)
-        if one.state is State.IDLE and any(member.closed for member in one.members):
-            # Between two tests: the next one gets a new set, and the last one's teardown is to blame.
-            return Happening(event=Event.ENDED, set=one, detail=_tell_deaths(one))
-        return None
-
-    def _check_start(self, one: RankSet) -> Happening | None:
-        dead = [member for member in one.members if member.closed]
-        if dead:
-            log = trim_stacks(dead[0].read_log()).strip().splitlines()[-MOST_LINES:]
-            detail = f"{_tell_deaths(one)} before its first test:\n" + "\n".join(log)
-            return Happening(event=Event.LOST, set=one, detail=detail)
-        if one.state is State.STARTING and all(member.ids is not None for member in one.members):
-            problems = compare_ids(self.plan.expected(), self.plan.known(), one.members)
-            if problems:
-                return Happening(event=Event.LOST, set=one, detail="; ".join(problems))
-            if not one.spare:
-                self.begin(one)
-            return None
-        if one.state is State.BEGINNING and all(member.begun is not None for member in one.members):
-            errors = [f"rank {member.rank}: {member.begun}" for member in one.members if member.begun]
-            if errors:
-                detail = f"the process group cannot be joined: {'; '.join(errors)}"
-                return Happening(event=Event.LOST, set=one, detail=detail)
-            one.move(State.IDLE)
-            return Happening(event=Event.READY, set=one)
-        if not one.spare and time.monotonic() - one.since > START_LIMIT:
-            one.ask_stacks(one.members, signal.SIGUSR1)
-            logs = "\n".join(member.read_log()[-2000:] for member in one.members)
-            detail = f"the ranks were not ready after {START_LIMIT:g} s:\n{logs}"
-            return Happening(event=Event.LOST, set=one, detail=detail)
-        return None
-
-    def _check_test(self, one: RankSet) -> Happening | None:
-        now = time.monotonic()
-        waiting = [member for member in one.members if member.answer is None]
-        if not waiting:
-            return Happening(event=Event.DONE, set=one)
-        dead = [member for member in waiting if member.closed]
-        alive = [member for member in waiting if not member.closed]
-        if one.grace_end is None and (dead or any(map(_not_passed, one.members))):
-            one.grace_end = now + (min(CRASH_GRACE, self.plan.grace) if dead else self.plan.grace)
-        elif dead and one.grace_end is not None:
-            one.grace_end = min(one.grace_end, now + CRASH_GRACE)
-        if not alive:
-            return Happening(event=Event.DONE, set=one)
-        if one.grace_end is not None and now >= one.grace_end:
-            one.ask_stacks(alive, signal.SIGUSR1)
-            words = "" if dead else f"grace of {self.plan.grace:g} s"
-            return Happening(event=Event.DONE, set=one, detail=words, graced=not dead)
-        if now - one.dispatched >= self.plan.test_limit:
-            one.ask_stacks([member for member in one.members if not member.closed], signal.SIGUSR1)
-            return Happening(event=Event.DONE, set=one, detail=f"test limit of {self.plan.test_limit:g} s")
-        return None
-
-    def _check_end(self, one: RankSet) -> Happening | None:
-        if all(member.closed for member in one.members):
-            return Happening(event=Event.ENDED, set=one, detail=_tell_deaths(one))
-        if time.monotonic() - one.since > END_LIMIT:
-            late = [member for member in one.members if not member.closed]
-            one.ask_stacks(late, signal.SIGUSR1)
-            ranks = ", ".join(str(member.rank) for member in late)
-            detail = f"rank {ranks} did not end within {END_LIMIT:g} s of its last test"
-            return Happening(event=Event.ENDED, set=one, detail=detail)
-        return None
-
     def _next_deadline(self) -> float:
         now = time.monotonic()
         ends = [60.0]
@@ -367,23 +251,3 @@ class Fleet:
             store=str(self.plan.scratch / f"{one.name}.store"), limit=self.plan.group_limit,
             files=self.plan.files,
         )  # fmt: skip
-
-
-def _not_passed(member: Member) -> bool:
-    """Whether a rank has answered with anything but a pass."""
-    if member.answer is None:
-        return False
-    reports = [report for report in member.answer["reports"] if report.get("outcome") != "passed"]
-    return bool(reports or member.answer["trouble"])
-
-
-def _tell_deaths(one: RankSet) -> str:
-    """Say which ranks ended otherwise than with code 0 after the end; "" when all is well."""
-    words = []
-    for member in one.members:
-        if not member.closed:
-            continue
-        how = member.read_death()
-        if member.ended is None or (member.process is not None and member.process.exitcode != 0):
-            words.append(f"rank {member.rank}: {how.removesuffix(' in the middle of a test')}")
-    return "; ".join(words)
