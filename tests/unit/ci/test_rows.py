@@ -66,9 +66,7 @@ def test_a_wrong_value_says_what_was_expected(row, words):
     assert problems[0].startswith("[row]: ")
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=4
-)
+VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=4)
 
 
 @given(st.dictionaries(st.sampled_from(KEYS) | st.text(), VALUES))
