@@ -71,7 +71,9 @@ def command_of(mode: str, root: Path, arguments: list[str]) -> tuple[list[str], 
         data = root.parent / "testmondata"
         for path in root.parent.glob("testmondata*"):
             path.unlink()
-        return [*pytest, "--testmon"], {"TESTMON_DATAFILE": str(data)}
+        # It asks the cache for `--lf`.
+        words = [word for word in pytest if word not in ("-p", "no:cacheprovider")]
+        return [*words, "--testmon"], {"TESTMON_DATAFILE": str(data)}
     return pytest, {}
 
 

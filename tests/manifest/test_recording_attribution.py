@@ -33,7 +33,8 @@ def unused(): return 2
 def test_memoised_state_belongs_to_every_test_that_used_it(record: Record) -> None:
     done = record({
         "src/core.py": CORE,
-        "tests/test_memo.py": "import core\ndef test_a():\n    assert core.memo() == 4\ndef test_b():\n    assert core.memo() == 4\n",
+        "tests/test_memo.py": "import core\ndef test_a():\n    assert core.memo() == 4\ndef test_b():\n"
+        "    assert core.memo() == 4\n",
     })  # fmt: skip
     assert done.code == 0, done.output
     assert {"helper", "memo"} <= done.blocks("::test_a")
@@ -44,7 +45,8 @@ def test_memoised_state_belongs_to_every_test_that_used_it(record: Record) -> No
 def test_a_one_line_function_is_not_executed_by_being_defined(record: Record) -> None:
     done = record({
         "src/core.py": CORE + "\nEAGER = one_line(1)\n",
-        "tests/test_line.py": "import core\ndef test_a(): assert core.EAGER == 2\ndef test_b(): assert core.unused() == 2\n",
+        "tests/test_line.py": "import core\ndef test_a(): assert core.EAGER == 2\n"
+        "def test_b(): assert core.unused() == 2\n",
     })  # fmt: skip
     assert done.blocks("::test_a") == {"one_line", "test_a"}
     assert done.blocks("::test_b") == {"one_line", "unused", "test_b"}
@@ -98,7 +100,8 @@ def test_wide_fixtures_belong_to_all_their_tests(record: Record) -> None:
         "def test_c():\n    pass\n"
         "def test_d(request):\n    request.getfixturevalue('late')\n"
         "def test_e(request):\n    request.getfixturevalue('late')\n"
-        "class TestOld:\n    @classmethod\n    def setup_class(cls):\n        import core\n        cls.value = core.unused()\n"
+        "class TestOld:\n    @classmethod\n    def setup_class(cls):\n        import core\n"
+        "        cls.value = core.unused()\n"
         "    def test_f(self):\n        pass\n    def test_g(self):\n        pass\n"
     )
     done = record({"src/core.py": CORE, "tests/conftest.py": fixtures, "tests/test_wide.py": tests})
@@ -112,7 +115,10 @@ def test_wide_fixtures_belong_to_all_their_tests(record: Record) -> None:
 
 
 def test_wide_fixtures_in_a_shared_process_are_contexts_of_their_own(record: Record) -> None:
-    fixtures = "import pytest, core\n@pytest.fixture(scope='module')\ndef wide():\n    yield core.helper(1)\n    core.one_line(1)\n"
+    fixtures = (
+        "import pytest, core\n@pytest.fixture(scope='module')\n"
+        "def wide():\n    yield core.helper(1)\n    core.one_line(1)\n"
+    )
     tests = "def test_a(wide):\n    pass\ndef test_b(wide):\n    pass\n"
     done = record(
         {"src/core.py": CORE, "tests/conftest.py": fixtures, "tests/test_wide.py": tests},
@@ -227,5 +233,5 @@ def test_coverage_reports_come_from_the_same_run(record: Record) -> None:
 
 
 def test_the_sysmon_core_is_refused_by_name(record: Record) -> None:
-    with pytest.raises(Exception, match="no records|no folder"):
+    with pytest.raises(Exception, match=r"no records|no folder"):
         record({"tests/test_a.py": "def test_a():\n    pass\n"}, environ={"LOCKGATE_RECORD_CORE": "coverage-sysmon"})

@@ -26,7 +26,8 @@ def test_files_are_dependencies_of_who_opened_listed_or_looked_for_them(record: 
         ),
         "src/import.txt": "i", "src/data.txt": "d", "src/fixture.txt": "f",
         "tests/conftest.py": (
-            "import pytest, loader\n@pytest.fixture(scope='session')\ndef text():\n    return loader.load('fixture.txt')\n"
+            "import pytest, loader\n@pytest.fixture(scope='session')\ndef text():\n"
+            "    return loader.load('fixture.txt')\n"
         ),
         "tests/test_files.py": (
             "import loader, os, inspect\n"
@@ -80,7 +81,8 @@ def test_what_a_test_wrote_itself_is_no_input_but_other_untracked_files_are(reco
     done = record({
         "tests/test_made.py": (
             "import pathlib\n"
-            "def test_own():\n    p = pathlib.Path('made/own.txt')\n    p.write_text('1')\n    assert p.read_text() == '1'\n"
+            "def test_own():\n    p = pathlib.Path('made/own.txt')\n    p.write_text('1')\n"
+            "    assert p.read_text() == '1'\n"
             "def test_foreign():\n    assert pathlib.Path('made/config.txt').read_text()\n"
             "def test_git():\n    assert pathlib.Path('.git/HEAD').read_text()\n"
         ),
@@ -96,33 +98,42 @@ def test_what_a_test_wrote_itself_is_no_input_but_other_untracked_files_are(reco
 def test_children_report_to_the_test_that_started_them(record: Record, how: str) -> None:
     bodies = {
         "subprocess": "    subprocess.run([sys.executable, '-c', 'import lib; lib.work(1)'], check=True)\n",
-        "fork": "    pid = os.fork()\n    if pid == 0:\n        lib.work(1)\n        os._exit(0)\n    os.waitpid(pid, 0)\n",
+        "fork": "    pid = os.fork()\n    if pid == 0:\n        lib.work(1)\n        os._exit(0)\n"
+        "    os.waitpid(pid, 0)\n",
         "fork-exit": (
-            "    pid = os.fork()\n    if pid == 0:\n        try:\n            lib.work(1)\n        finally:\n            os._exit(3)\n"
+            "    pid = os.fork()\n    if pid == 0:\n        try:\n            lib.work(1)\n        finally:\n"
+            "            os._exit(3)\n"
             "    os.waitpid(pid, 0)\n"
         ),
         "spawn": (
-            "    p = multiprocessing.get_context('spawn').Process(target=lib.work, args=(1,))\n    p.start()\n    p.join()\n"
+            "    p = multiprocessing.get_context('spawn').Process(target=lib.work, args=(1,))\n    p.start()\n"
+            "    p.join()\n"
             "    assert p.exitcode == 0\n"
         ),
         "forkserver": (
-            "    p = multiprocessing.get_context('forkserver').Process(target=lib.work, args=(1,))\n    p.start()\n    p.join()\n"
+            "    p = multiprocessing.get_context('forkserver').Process(target=lib.work, args=(1,))\n"
+            "    p.start()\n    p.join()\n"
             "    assert p.exitcode == 0\n"
         ),
         "pool": (
-            "    with multiprocessing.get_context('fork').Pool(1) as pool:\n        assert pool.map(lib.work, [1]) == [2]\n"
+            "    with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+            "        assert pool.map(lib.work, [1]) == [2]\n"
             "        pool.terminate()\n        pool.join()\n"
         ),
         "sigterm": (
-            "    p = subprocess.Popen([sys.executable, '-c', 'import lib, time; lib.work(1); print(1, flush=True); time.sleep(60)'],"
-            " stdout=subprocess.PIPE)\n    p.stdout.readline()\n    p.terminate()\n    assert p.wait() == -15\n    p.stdout.close()\n"
+            "    code = 'import lib, time; lib.work(1); print(1, flush=True); time.sleep(60)'\n"
+            "    p = subprocess.Popen([sys.executable, '-c', code],"
+            " stdout=subprocess.PIPE)\n    p.stdout.readline()\n    p.terminate()\n    assert p.wait() == -15\n"
+            "    p.stdout.close()\n"
         ),
         "exec": (
             "    pid = os.fork()\n    if pid == 0:\n"
-            "        os.execv(sys.executable, [sys.executable, '-c', 'import lib; lib.work(1)'])\n    os.waitpid(pid, 0)\n"
+            "        os.execv(sys.executable, [sys.executable, '-c', 'import lib; lib.work(1)'])\n"
+            "    os.waitpid(pid, 0)\n"
         ),
         "nested": (
-            '    code = \'import subprocess, sys; subprocess.run([sys.executable, "-c", "import lib; lib.work(1)"], check=True)\'\n'
+            "    code = 'import subprocess, sys; '"
+            '\'subprocess.run([sys.executable, "-c", "import lib; lib.work(1)"], check=True)\'\n'
             "    subprocess.run([sys.executable, '-c', code], check=True)\n"
         ),
     }
@@ -174,7 +185,8 @@ def test_programs_outside_the_repository_are_followed_by_their_arguments(record:
         "tests/test_child.py": (
             "import os, subprocess\n"
             "def test_away(tmp_path):\n    subprocess.run(['git', 'init', '-q', '.'], cwd=tmp_path, check=True)\n"
-            "def test_cat(tmp_path):\n    subprocess.run(['cat', os.path.abspath('data.txt')], cwd=tmp_path, check=True)\n"
+            "def test_cat(tmp_path):\n"
+            "    subprocess.run(['cat', os.path.abspath('data.txt')], cwd=tmp_path, check=True)\n"
             "def test_absent(tmp_path):\n"
             "    try:\n        subprocess.run(['no-such-program'])\n    except FileNotFoundError:\n        pass\n"
         ),
@@ -222,7 +234,8 @@ def test_data_and_source_that_loaders_hand_out_are_read_by_the_test(record: Reco
         "tests/test_data.py": (
             "import importlib.resources, inspect, pkgutil, traceback\nfrom pkg import code\n"
             "def test_pkgutil():\n    assert pkgutil.get_data('pkg', 'data.txt') == b'd'\n"
-            "def test_resources():\n    assert importlib.resources.files('pkg').joinpath('data.txt').read_text() == 'd'\n"
+            "def test_resources():\n"
+            "    assert importlib.resources.files('pkg').joinpath('data.txt').read_text() == 'd'\n"
             "def test_source():\n    assert 'return' in inspect.getsource(code.f)\n"
             "def test_loader():\n    assert 'return' in code.__loader__.get_source('pkg.code')\n"
         ),
@@ -256,7 +269,8 @@ def test_a_file_inside_an_archive_belongs_to_the_archive(record: Record, tmp_pat
         archive.writestr("inside.py", "def f():\n    return 1\n")
     done = record({
         "tests/test_zip.py": (
-            "import sys\ndef test_zip():\n    sys.path.insert(0, 'packed.zip')\n    import inside\n    assert inside.f()\n"
+            "import sys\ndef test_zip():\n    sys.path.insert(0, 'packed.zip')\n    import inside\n"
+            "    assert inside.f()\n"
         ),
     })  # fmt: skip
     assert done.atoms("::test_zip").opaque == ()

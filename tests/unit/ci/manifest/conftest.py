@@ -23,9 +23,18 @@ COMMIT = "a" * 40
 def make_header(**values: Any) -> Header:
     """Give a header of a good recording, one hour old."""
     header = Header(
-        tool="0", blocks_version=BLOCKS_VERSION, stage="cpu_gate", source=COMMIT, started=NOW - 3600, created=NOW - 3500,
-        is_complete=True, is_publishable=True, core=Core.CTRACE, python="3.11.7", environment={"python": "CPython 3.11.7"},
-    )  # fmt: skip
+        tool="0",
+        blocks_version=BLOCKS_VERSION,
+        stage="cpu_gate",
+        source=COMMIT,
+        started=NOW - 3600,
+        created=NOW - 3500,
+        is_complete=True,
+        is_publishable=True,
+        core=Core.CTRACE,
+        python="3.11.7",
+        environment={"python": "CPython 3.11.7"},
+    )
     return replace(header, **values)
 
 

@@ -29,11 +29,20 @@ def make_session(**values: Any) -> Session:
         end={"exit": 0, "narrowed": [], "elsewhere": [], "collect_errors": 0, "interrupted": False},
         collected=NAMES,
         tests=[
-            Test(id=name, path="tests/test_a.py", outcome="passed", reason="", duration=0.1, opaque=(), isolation="fork", fixtures=())
+            Test(
+                id=name,
+                path="tests/test_a.py",
+                outcome="passed",
+                reason="",
+                duration=0.1,
+                opaque=(),
+                isolation="fork",
+                fixtures=(),
+            )
             for name in NAMES
         ],
         use=canaries,
-    )  # fmt: skip
+    )
     for name, value in values.items():
         setattr(session, name, value)
     return session
@@ -82,7 +91,8 @@ ranks = {"ranks": 2}
 FAULTS: dict[str, tuple[Callable[[Evidence], Evidence], str, str]] = {
     "damaged-journal": (
         lambda e: replace(e, records=replace_records(e.records, damage=["journal-1 line 3 is not a record"])),
-        "records-readable", "line 3",
+        "records-readable",
+        "line 3",
     ),
     "killed": (sessions(make_session(end={})), "run-finished", "never ended"),
     "internal-error": (sessions(make_session(end=end(exit=3))), "run-finished", "exit code 3"),
@@ -90,7 +100,8 @@ FAULTS: dict[str, tuple[Callable[[Evidence], Evidence], str, str]] = {
     "unknown-core": (sessions(make_session(start=start(core="coverage-sysmon"))), "core-known-good", "sysmon"),
     "unknown-core-in-a-child": (
         lambda e: replace(e, records=replace_records(e.records, children=[Child(label="", argv=(), core="pytrace")])),
-        "core-known-good", "pytrace",
+        "core-known-good",
+        "pytrace",
     ),
     "canary-lost": (sessions(make_session(use=lost("canary:start:second"))), "canary", "start:second"),
     "canary-lost-at-the-end": (sessions(make_session(use=lost("canary:end:first"))), "canary", "end:first"),
@@ -101,15 +112,19 @@ FAULTS: dict[str, tuple[Callable[[Evidence], Evidence], str, str]] = {
     "file-changed": (lambda e: replace(e, blobs={**e.blobs, "src/a.py": "9" * 40}), "measured-files", "src/a.py"),
     "rank-inventory": (
         sessions(make_session(start=start(**ranks)), make_session(start=start(rank=1, **ranks), collected=NAMES[:2])),
-        "same-inventory", "test_3",
+        "same-inventory",
+        "test_3",
     ),
     "rank-missing": (sessions(make_session(start=start(**ranks))), "all-ranks", "[0]"),
     "rank-skips-all": (
         sessions(
             make_session(start=start(**ranks)),
-            make_session(start=start(rank=1, **ranks), tests=[replace(test, outcome="skipped") for test in make_session().tests]),
+            make_session(
+                start=start(rank=1, **ranks), tests=[replace(test, outcome="skipped") for test in make_session().tests]
+            ),
         ),
-        "rank-skipped", "rank 1",
+        "rank-skipped",
+        "rank 1",
     ),
     "not-all-ran": (sessions(make_session(tests=make_session().tests[:1])), "all-tests-ran", "2 collected"),
     "narrowed": (sessions(make_session(end=end(narrowed=["--keyword"]))), "whole-stage", "--keyword"),
@@ -118,13 +133,17 @@ FAULTS: dict[str, tuple[Callable[[Evidence], Evidence], str, str]] = {
     "installed-copy": (sessions(make_session(end=end(elsewhere=["pkg (/site/pkg.py)"]))), "own-code", "/site/pkg.py"),
     "report-misses-one": (
         lambda e: replace(e, totals=Totals(source="junit.xml", outcomes=dict.fromkeys(NAMES[:2], "passed"))),
-        "report-totals", "2 tests",
+        "report-totals",
+        "2 tests",
     ),
     "report-differs": (
-        lambda e: replace(e, totals=Totals(source="report.json", outcomes={**dict.fromkeys(NAMES, "passed"), NAMES[1]: "failed"})),
-        "report-totals", "test_2",
+        lambda e: replace(
+            e, totals=Totals(source="report.json", outcomes={**dict.fromkeys(NAMES, "passed"), NAMES[1]: "failed"})
+        ),
+        "report-totals",
+        "test_2",
     ),
-}  # fmt: skip
+}
 
 
 def replace_records(records: Records, **values: Any) -> Records:
@@ -145,9 +164,18 @@ def test_every_fault_is_found_by_its_check(name: str, evidence: Evidence) -> Non
 
 def test_every_check_is_struck_by_some_fault() -> None:
     assert {rule.__name__ for rule in RUN_RULES} == {
-        "check_damage", "check_finished", "check_core", "check_canary", "check_source", "check_measured",
-        "check_inventory", "check_elsewhere", "check_totals", "check_skips", "check_opaque",
-    }  # fmt: skip
+        "check_damage",
+        "check_finished",
+        "check_core",
+        "check_canary",
+        "check_source",
+        "check_measured",
+        "check_inventory",
+        "check_elsewhere",
+        "check_totals",
+        "check_skips",
+        "check_opaque",
+    }
 
 
 def test_skips_must_be_declared_to_be_published(evidence: Evidence) -> None:
@@ -159,9 +187,22 @@ def test_skips_must_be_declared_to_be_published(evidence: Evidence) -> None:
     declared = Totals(
         source="r", outcomes={**dict.fromkeys(NAMES, "passed"), NAMES[0]: "skipped"}, declared=frozenset({NAMES[0]})
     )
-    assert check_run(replace(struck, totals=declared, manifest=replace(evidence.manifest, tests=(
-        replace(evidence.manifest.tests[0], outcome="skipped"), *evidence.manifest.tests[1:],
-    )))) == []  # fmt: skip
+    assert (
+        check_run(
+            replace(
+                struck,
+                totals=declared,
+                manifest=replace(
+                    evidence.manifest,
+                    tests=(
+                        replace(evidence.manifest.tests[0], outcome="skipped"),
+                        *evidence.manifest.tests[1:],
+                    ),
+                ),
+            )
+        )
+        == []
+    )
 
 
 def test_opaque_tests_are_counted_by_reason(evidence: Evidence) -> None:
@@ -199,9 +240,10 @@ def test_reports_are_read_in_both_forms() -> None:
         '<testcase classname="tests.test_q" name="test_s"><skipped/></testcase></testsuite></testsuites>'
     )
     assert parse_junit(text, source="j").outcomes == {
-        "tests/sub/test_x.py::TestY::test_z[1]": "passed", "tests/test_q.py::test_r": "failed",
+        "tests/sub/test_x.py::TestY::test_z[1]": "passed",
+        "tests/test_q.py::test_r": "failed",
         "tests/test_q.py::test_s": "skipped",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ def overwrite(place: int, content: bytes) -> Damage:
     return run
 
 
+def become_folder(path: Path) -> None:
+    """Put a folder in its place."""
+    path.unlink()
+    path.mkdir()
+
+
 def other_database(path: Path) -> None:
     """Put somebody else's SQLite file there, with a seal."""
     path.unlink()
@@ -73,18 +79,24 @@ def other_database(path: Path) -> None:
 FILES: dict[str, tuple[Damage, str, str]] = {
     "missing": (lambda path: path.unlink(), "present", "no file"),
     "empty": (truncate(0), "readable", "empty"),
-    "a-folder": (lambda path: (path.unlink(), path.mkdir()) and None, "readable", "directory"),
+    "a-folder": (become_folder, "readable", "directory"),
     "not-sqlite": (lambda path: path.write_bytes(b"{}" * 500) and None, "readable", "not an SQLite file"),
     "header-only": (truncate(0.004), "readable", "."),
     "half": (truncate(0.5), "readable", "."),
     "one-byte-short": (lambda path: os.truncate(path, path.stat().st_size - 1), "readable", "content hash"),
     "one-byte-long": (overwrite(10**6, b"x"), "readable", "content hash"),
     "page-zeroed": (overwrite(8192, b"\0" * 4096), "readable", "content hash"),
-    "changed-unsealed": (lambda path: sqlite3.connect(path, isolation_level=None).execute("UPDATE meta SET value = '1'")
-                         and None, "readable", "content hash"),
+    "changed-unsealed": (
+        lambda path: sqlite3.connect(path, isolation_level=None).execute("UPDATE meta SET value = '1'") and None,
+        "readable",
+        "content hash",
+    ),
     "not-a-manifest": (other_database, "readable", "not a manifest"),
-    "no-seal": (lambda path: path.write_bytes(path.read_bytes().replace(store.MARK, b"x" * 22)) and None, "readable",
-                "no content hash"),
+    "no-seal": (
+        lambda path: path.write_bytes(path.read_bytes().replace(store.MARK, b"x" * 22)) and None,
+        "readable",
+        "no content hash",
+    ),
     "newer-schema": (edit("PRAGMA user_version = 99"), "readable", "schema is 99"),
     "older-schema": (edit("PRAGMA user_version = 0"), "readable", "schema is 0"),
     "table-dropped": (edit("DROP TABLE relations"), "readable", "relations"),
@@ -98,16 +110,28 @@ FILES: dict[str, tuple[Damage, str, str]] = {
     "opaque-not-a-list": (edit("UPDATE tests SET opaque = '7'"), "readable", "list of words"),
     "unknown-relation": (edit("INSERT INTO relations VALUES ('likes', 'x', 0)"), "readable", "likes"),
     "unknown-kind": (edit("UPDATE files SET kind = 'poem'"), "readable", "poem"),
-    "absolute-path": (edit("UPDATE files SET path = '/etc/passwd' WHERE path = 'data.txt'"), "safe-paths", "/etc/passwd"),
-    "path-that-climbs": (edit("UPDATE files SET path = 'a/../../x' WHERE path = 'data.txt'"), "safe-paths", "climbs|a/"),
+    "absolute-path": (
+        edit("UPDATE files SET path = '/etc/passwd' WHERE path = 'data.txt'"),
+        "safe-paths",
+        "/etc/passwd",
+    ),
+    "path-that-climbs": (
+        edit("UPDATE files SET path = 'a/../../x' WHERE path = 'data.txt'"),
+        "safe-paths",
+        "climbs|a/",
+    ),
     "windows-path": (edit("UPDATE files SET path = 'C:x' WHERE path = 'data.txt'"), "safe-paths", "C:x"),
-    "control-letter": (edit("UPDATE relations SET path = 'a' || char(10) WHERE relation = 'opened'"), "safe-paths", "."),
+    "control-letter": (
+        edit("UPDATE relations SET path = 'a' || char(10) WHERE relation = 'opened'"),
+        "safe-paths",
+        ".",
+    ),
     "test-twice": (edit("UPDATE tests SET id = 'tests/test_a.py::test_1'"), "unique-tests", "twice"),
     "incomplete": (set_meta("is_complete", value=False), "complete", "incomplete"),
     "future": (set_meta("started", 4e9), "age", "from now"),
     "short-commit": (set_meta("source", "main"), "source-commit", "main"),
     "other-digests": (set_meta("blocks_version", 999), "blocks-version", "999"),
-}  # fmt: skip
+}
 
 EXPECTATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "other-stage": ({"stage": "gpu_smoke"}, "stage", "cpu_gate"),
@@ -246,13 +270,20 @@ def synthetic(base: Manifest, *, tests: int, files: int) -> Manifest:
     }
     return replace(
         base,
-        files={path: SourceFile(path=path, blob=f"{number:040x}", blocks={f"f{i}": "d" for i in range(20)})
-               for number, path in enumerate(paths)},
-        tests=tuple(TestRecord(id=f"tests/t.py::test_{number}", path="tests/t.py", outcome="passed") for number in range(tests)),
+        files={
+            path: SourceFile(path=path, blob=f"{number:040x}", blocks={f"f{i}": "d" for i in range(20)})
+            for number, path in enumerate(paths)
+        },
+        tests=tuple(
+            TestRecord(id=f"tests/t.py::test_{number}", path="tests/t.py", outcome="passed") for number in range(tests)
+        ),
         executed=executed,
         imported=dict.fromkeys(paths, (1 << tests) - 1),
-        libraries={}, opened={}, listed={}, probed={},
-    )  # fmt: skip
+        libraries={},
+        opened={},
+        listed={},
+        probed={},
+    )
 
 
 def test_reading_is_lazy(manifest: Manifest, now: float, tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ def test_depfiles_of_windows_keep_drive_letters() -> None:
 
 
 def test_ninja_deps_are_read_until_the_next_target() -> None:
-    text = "a.o: #deps 2, deps mtime 5 (VALID)\n    ../a.cpp\n    ../a.h\n\nb.o: #deps 1, deps mtime 6 (STALE)\n    ../b.cpp\n"
+    text = (
+        "a.o: #deps 2, deps mtime 5 (VALID)\n    ../a.cpp\n    ../a.h\n\n"
+        "b.o: #deps 1, deps mtime 6 (STALE)\n    ../b.cpp\n"
+    )
     assert parse_ninja_deps(text) == {"a.o": {"../a.cpp", "../a.h"}, "b.o": {"../b.cpp"}}
     assert parse_ninja_deps("nonsense\n    x\n") == {}
 

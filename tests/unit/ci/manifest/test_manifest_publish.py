@@ -89,8 +89,19 @@ def test_slots_cannot_lead_out_of_the_store(
     assert restore(tmp_path / "store", stage="cpu_gate", profile=profile, out=tmp_path / "o").problem
 
 
-@pytest.mark.parametrize("damage", ["nothing", "pointer-gone", "pointer-json", "pointer-schema", "pointer-hash", "object-gone",
-                                    "object-cut", "object-swapped"])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "nothing",
+        "pointer-gone",
+        "pointer-json",
+        "pointer-schema",
+        "pointer-hash",
+        "object-gone",
+        "object-cut",
+        "object-swapped",
+    ],
+)
 def test_restoring_fails_open_with_a_reason(
     build: Callable[..., Manifest], header: Any, now: float, tmp_path: Path, damage: str
 ) -> None:

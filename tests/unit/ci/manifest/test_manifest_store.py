@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,10 +53,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
     path = tmp_path / "m.sqlite"
     write_manifest(manifest, path)
     before = path.read_bytes()
-    with pytest.raises(Exception, match="."):
+    with pytest.raises(Exception, match=r"."):
         write_manifest(build(opened={"x": object()}), path)
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["m.sqlite"]
+    assert [path.name for path in tmp_path.iterdir()] == ["m.sqlite"]
 
 
 def test_a_folder_that_is_a_file_is_a_clear_error(manifest: Manifest, tmp_path: Path) -> None:
