@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -22,6 +23,9 @@ def setup(tmp_path):
     """Run setup.py's build into a folder of the test's own."""
     if not (ROOT / "setup.py").is_file():
         pytest.skip("needs the source tree: the tests run on an installed distribution here")
+    missing = [name for name in ("cmake", "nanobind", "ninja", "setuptools") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs build tools: {', '.join(missing)}; pip install --group native")
 
     def run(**environ):
         command = [
