@@ -251,6 +251,10 @@ def build_manifest(  # noqa: PLR0913 - facts of the run that nothing else knows
     names = list(tests)
     for label, reasons in _missing_children(records).items():
         contexts.setdefault(builder.label(label), Context()).opaque.update(reasons)
+    for name in names:
+        context = contexts.setdefault(f"test:{name}", Context())
+        if tests[name][0].outcome == "passed" and not context.blocks and not context.modules:
+            context.opaque.add("nothing-recorded")
     owners = [_owner(tests[name], tree, contexts) for name in names]
     index = {name: number for number, name in enumerate(names)}
     shared = [

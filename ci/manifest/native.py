@@ -153,7 +153,8 @@ def _add(root: Path, build: Path, target: str, files: Iterable[str], sources: di
     found = set()
     for item in files:
         place = os.path.realpath(build / item)
-        if place.startswith(inside) and not place.startswith(os.path.realpath(build) + os.sep):
+        outside_build = not place.startswith(os.path.realpath(build) + os.sep)
+        if place.startswith(inside) and outside_build and Path(place).is_file():
             found.add(os.path.relpath(place, base).replace(os.sep, "/"))
     # The files that decide how it is built, from its sources' folders up to the root.
     for item in list(found):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ BRANCH = "LOCKGATE_RECORD_BRANCH"
 
 CORE = "LOCKGATE_RECORD_CORE"
 ROOT = "LOCKGATE_RECORD_ROOT"
+
+JIT_CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR")
 
 KEY = pytest.StashKey["Recorded"]()
 
@@ -108,6 +111,8 @@ class Recorded:
         self.test = ""
         self.collected: list[str] = []
         self.collect_errors = 0
+        self.number = 0
+        self.caches = os.path.join(state.folder, f"jit-{os.getpid()}")
         self.places: dict[Path, str] = {}
         self.driven: AbstractContextManager[None] | None = None
 
@@ -217,6 +222,7 @@ class Recorded:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         """Count the whole protocol for the test."""
         self.test = self.id(item.nodeid)
+        self._relocate_caches()
         with self.state.context(f"test:{self.test}"):
             try:
                 result = yield
@@ -268,6 +274,12 @@ class Recorded:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the reports of the current test."""
         self.reports.setdefault(self.id(report.nodeid), []).append(report)
+
+    def _relocate_caches(self) -> None:
+        """Give each test cold caches of compiled code: a warm one hides what an earlier test compiled."""
+        self.number += 1
+        for name in JIT_CACHES:
+            os.environ[name] = os.path.join(self.caches, str(self.number), name.lower())
 
     def _notice_problem(self) -> None:
         problem = self.state.recorder.problem()
@@ -336,6 +348,7 @@ class Recorded:
                     "fixtures": sorted(self.fixtures.get(name, ())),
                 },
             )
+        shutil.rmtree(self.caches, ignore_errors=True)
         self.state.finish("session", extra)
 
 
