@@ -1,6 +1,6 @@
 """Two-rank tests on persistent ranks, against spawn in every test and against plain pytest under torchrun.
 
-    python benchmarks/ranks.py [--tests 20]
+    python benchmarks/ranks.py [--tests 20] [--without-torchrun]
 
 Each way runs the same all-reduce as often as there are tests. Wall and CPU
 seconds are of the whole command, all descendants included. Ratios against spawn
@@ -112,7 +112,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tests", type=int, default=20)
-    tests = parser.parse_args().tests
+    parser.add_argument("--without-torchrun", action="store_true", help="leave the two slow ways out")
+    options = parser.parse_args()
+    tests = options.tests
     adopt_orphans()
     pytest_words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
@@ -121,24 +123,27 @@ def main() -> None:
         (root / "pyproject.toml").write_text(CONFIGURATION, encoding="utf-8")
         for name, body in (("persistent", PERSISTENT), ("spawn", SPAWN), ("torchrun", TORCHRUN)):
             (root / f"test_{name}.py").write_text(REDUCE + body.format(tests=tests), encoding="utf-8")
-        one = f"{torchrun[0]}"
         costs = [
-            measure("persistent ranks", [[one, "-m", "ci", "run", "ranks", "test_persistent.py"]], cwd=root),
+            measure("persistent ranks", [[sys.executable, "-m", "ci", "run", "ranks", "test_persistent.py"]], cwd=root),
             measure("spawn in every test", [[*pytest_words, "test_spawn.py"]], cwd=root),
-            measure(
-                "torchrun per test",
-                [[*torchrun, "-m", "pytest", "-q", f"test_torchrun.py::test_reduce[{n}]"] for n in range(tests)],
-                cwd=root,
-            ),
-            measure("torchrun once (falsely green)", [[*torchrun, "-m", "pytest", "-q", "test_torchrun.py"]], cwd=root),
         ]
+        if not options.without_torchrun:
+            each = [[*torchrun, "-m", "pytest", "-q", f"test_torchrun.py::test_reduce[{n}]"] for n in range(tests)]
+            costs += [
+                measure("torchrun per test", each, cwd=root),
+                measure(
+                    "torchrun once (can be falsely green)",
+                    [[*torchrun, "-m", "pytest", "-q", "test_torchrun.py"]],
+                    cwd=root,
+                ),
+            ]
         overheads = read_overheads(root / ".lockgate" / "report" / "ranks")
     spawn = costs[1]
     print(f"{tests} two-rank tests, gloo, Python {sys.version.split()[0]}, {os.cpu_count()} cores")
-    print(f"{'way':32}{'wall s':>9}{'CPU s':>9}{'wall x':>9}{'CPU x':>9}   (x: spawn's over this one's)")
+    print(f"{'way':38}{'wall s':>9}{'CPU s':>9}{'wall x':>9}{'CPU x':>9}   (x: spawn's over this one's)")
     for cost in costs:
         ratios = f"{spawn.wall / cost.wall:9.1f}{spawn.cpu / cost.cpu:9.1f}"
-        print(f"{cost.name:32}{cost.wall:9.2f}{cost.cpu:9.2f}{ratios}")
+        print(f"{cost.name:38}{cost.wall:9.2f}{cost.cpu:9.2f}{ratios}")
     low, high = min(overheads), max(overheads)
     middle = statistics.median(overheads)
     print(
