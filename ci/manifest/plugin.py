@@ -5,6 +5,10 @@ executes, per collector. One fork per test, so that nothing which an earlier
 test computed and kept can hide code from a later one; where forking is
 impossible (ranks, CUDA, threads) tests share the process, and the manifest
 credits conservatively.
+
+Limits: a test whose inputs are drawn at random (hypothesis without a fixed
+seed) owns what it ran when it was recorded; environment variables, the network
+and the clock are no dependencies.
 """
 
 from __future__ import annotations
@@ -32,7 +36,11 @@ from ci.manifest.trace.state import CONTEXT_VARIABLE, State
 FOLDER = "LOCKGATE_RECORD_DIR"
 STAGE = "LOCKGATE_RECORD_STAGE"
 ISOLATION = "LOCKGATE_RECORD_ISOLATION"
+"""`auto` (a fork per test where possible), `fork` (a test that cannot be forked is opaque) or `shared`."""
+
 ORDER = "LOCKGATE_RECORD_ORDER"
+"""`reverse`: the second run of a shared-process recording into the same folder."""
+
 BRANCH = "LOCKGATE_RECORD_BRANCH"
 """`1`: the data for the ordinary coverage report hold branches (the C tracer then costs twice as much)."""
 

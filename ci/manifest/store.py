@@ -15,22 +15,20 @@ import mmap
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ci.errors import ManifestError
-from ci.manifest.model import SCHEMA, Bits, Core, Finding, Header, Kind, Library, Manifest, SourceFile, TestRecord
+from ci.manifest.model import SCHEMA, Bits, Core, Finding, Header, Library, Manifest, TestRecord
+from ci.manifest.packed import Edges, Executed, Files, Relation, Sets, pack_bits, read_text, read_words
 
 APPLICATION = 0x4C4B4754
 """SQLite's application id of a manifest ("LKGT")."""
 
 MARK = b"lockgate-content-hash:"
 BLANK = b"0" * 64
-BIGGEST = 1 << 26
-"""No packed value may unpack to more bytes than this."""
-
 TABLES = """
 CREATE TABLE seal (hash TEXT NOT NULL);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -124,27 +122,6 @@ def check_seal(path: Path) -> str:
             return found
 
 
-def pack_bits(bits: Bits) -> bytes:
-    """Compress a set of tests."""
-    return zlib.compress(bits.to_bytes((bits.bit_length() + 7) // 8, "little"), 6)
-
-
-def unpack_bits(data: bytes, *, tests: int) -> Bits:
-    """Decompress a set of tests; raises ValueError for one that names more tests than there are."""
-    bits = int.from_bytes(_inflate(data, tests // 8 + 1), "little")
-    if bits >> tests:
-        raise ValueError(f"a set names test {bits.bit_length() - 1}, there are {tests}")
-    return bits
-
-
-def _inflate(data: bytes, limit: int) -> bytes:
-    machine = zlib.decompressobj()
-    found = machine.decompress(data, limit)
-    if not machine.eof:
-        raise ValueError("a packed value is cut short or longer than it may be")
-    return found
-
-
 def _digest(data: mmap.mmap, place: int) -> str:
     machine = hashlib.blake2b(digest_size=32)
     view = memoryview(data)
@@ -224,31 +201,37 @@ def _load(database: sqlite3.Connection, digest: str) -> tuple[Manifest, tuple[Fi
     header = _read_header(dict(database.execute("SELECT key, value FROM meta")), digest)
     tests = tuple(
         TestRecord(
-            id=_text(name), path=_text(path), outcome=_text(outcome), duration=float(duration), opaque=_words(opaque)
+            id=read_text(name),
+            path=read_text(path),
+            outcome=read_text(outcome),
+            duration=float(duration),
+            opaque=read_words(opaque),
         )
         for name, path, outcome, duration, opaque in database.execute(
             "SELECT id, path, outcome, duration, opaque FROM tests ORDER BY number"
         )
     )
-    sets = _Sets(database, len(tests))
+    sets = Sets(database, len(tests))
     relations: dict[str, dict[str, int]] = {name: {} for name in RELATIONS}
     for relation, path, place in database.execute("SELECT relation, path, tests FROM relations"):
-        relations[relation][_text(path)] = sets.known(place)
+        relations[relation][read_text(path)] = sets.known(place)
     manifest = Manifest(
         header=header,
-        files=_Files(database.execute("SELECT path, blob, mode, kind, tracked, blocks FROM files").fetchall()),
+        files=Files(database.execute("SELECT path, blob, mode, kind, tracked, blocks FROM files").fetchall()),
         tests=tests,
-        executed=_Executed(database, sets),
-        imported=_Relation(relations["imported"], sets),
-        opened=_Relation(relations["opened"], sets),
-        listed=_Relation(relations["listed"], sets),
-        probed=_Relation(relations["probed"], sets),
+        executed=Executed(database, sets),
+        imported=Relation(relations["imported"], sets),
+        opened=Relation(relations["opened"], sets),
+        listed=Relation(relations["listed"], sets),
+        probed=Relation(relations["probed"], sets),
         listings=dict(database.execute("SELECT folder, digest FROM listings")),
         libraries={
-            _text(path): Library(path=path, is_known=bool(known), sources=frozenset(_words(sources)), tests=sets[place])
+            read_text(path): Library(
+                path=path, is_known=bool(known), sources=frozenset(read_words(sources)), tests=sets[place]
+            )
             for path, known, sources, place in database.execute("SELECT path, known, sources, tests FROM libraries")
         },
-        edges=_Edges(database.execute("SELECT path, targets FROM edges").fetchall()),
+        edges=Edges(database.execute("SELECT path, targets FROM edges").fetchall()),
     )
     problems = [_finding(text) for (text,) in database.execute("SELECT finding FROM problems ORDER BY number")]
     return manifest, tuple(problems)
@@ -282,155 +265,5 @@ def _finding(text: str) -> Finding:
     return Finding(**{item.name: value[item.name] for item in fields(Finding)})
 
 
-def _words(text: str) -> tuple[str, ...]:
-    value = json.loads(text)
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise ValueError(f"expected a list of words, found {text[:60]!r}")
-    return tuple(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, found {value!r}")  # noqa: TRY004 - a wrong value, not a wrong call
-    return value
-
-
 def _with(header: Header, **values: Any) -> Header:
     return Header(**{item.name: getattr(header, item.name) for item in fields(Header)} | values)
-
-
-@contextlib.contextmanager
-def _readable() -> Iterator[None]:
-    """Turn whatever a damaged value does into the one error that callers expect."""
-    try:
-        yield
-    except (sqlite3.Error, ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError) as error:
-        raise ManifestError(
-            f"the manifest holds a value that cannot be read: {error}", hint="record and build a new one"
-        ) from error
-
-
-class _Sets:
-    """The stored sets of tests, decoded when asked for."""
-
-    def __init__(self, database: sqlite3.Connection, tests: int) -> None:
-        self.database = database
-        self.tests = tests
-        self.numbers = {number for (number,) in database.execute("SELECT id FROM sets")}
-        self.cache: dict[int, Bits] = {}
-
-    def known(self, number: int) -> int:
-        if number not in self.numbers:
-            raise ValueError(f"a relation names set {number!r}, which is not there")
-        return number
-
-    def __getitem__(self, number: int) -> Bits:
-        if number not in self.cache:
-            with _readable():
-                row = self.database.execute("SELECT data FROM sets WHERE id = ?", (self.known(number),)).fetchone()
-                self.cache[number] = unpack_bits(row[0], tests=self.tests)
-        return self.cache[number]
-
-
-class _Relation(Mapping[str, Bits]):
-    def __init__(self, places: dict[str, int], sets: _Sets) -> None:
-        self.places = places
-        self.sets = sets
-
-    def __getitem__(self, path: str) -> Bits:
-        return self.sets[self.places[path]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-
-class _Executed(Mapping[str, Mapping[str, Bits]]):
-    def __init__(self, database: sqlite3.Connection, sets: _Sets) -> None:
-        self.database = database
-        self.sets = sets
-        self.paths = {_text(path): None for (path,) in database.execute("SELECT DISTINCT path FROM executed")}
-        self.cache: dict[str, Mapping[str, Bits]] = {}
-        broken = database.execute(
-            "SELECT tests FROM executed WHERE tests NOT IN (SELECT id FROM sets) LIMIT 1"
-        ).fetchone()
-        if broken:
-            sets.known(broken[0])
-
-    def __getitem__(self, path: str) -> Mapping[str, Bits]:
-        if path not in self.paths:
-            raise KeyError(path)
-        if path not in self.cache:
-            with _readable():
-                rows = self.database.execute("SELECT name, tests FROM executed WHERE path = ?", (path,)).fetchall()
-                self.cache[path] = _Relation({_text(name): place for name, place in rows}, self.sets)
-        return self.cache[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-
-class _Files(Mapping[str, SourceFile]):
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self.rows = {_text(row[0]): row for row in rows}
-        self.cache: dict[str, SourceFile] = {}
-        for row in rows:
-            Kind(row[3])
-
-    def __getitem__(self, path: str) -> SourceFile:
-        if path not in self.cache:
-            _, blob, mode, kind, tracked, blocks = self.rows[path]
-            self.cache[path] = SourceFile(
-                path=path, blob=blob, mode=mode, kind=Kind(kind), is_tracked=bool(tracked),
-                blocks=_Blocks(blocks) if blocks else {},
-            )  # fmt: skip
-        return self.cache[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-class _Blocks(Mapping[str, str]):
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.blocks: dict[str, str] | None = None
-
-    def _read(self) -> dict[str, str]:
-        if self.blocks is None:
-            with _readable():
-                found = json.loads(_inflate(self.data, BIGGEST))
-                self.blocks = {_text(name): _text(digest) for name, digest in found.items()}
-        return self.blocks
-
-    def __getitem__(self, name: str) -> str:
-        return self._read()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-
-class _Edges(Mapping[str, frozenset[str]]):
-    def __init__(self, rows: list[tuple[str, str]]) -> None:
-        self.rows = {_text(path): _text(targets) for path, targets in rows}
-
-    def __getitem__(self, path: str) -> frozenset[str]:
-        targets = self.rows[path]
-        with _readable():
-            return frozenset(_words(targets))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)

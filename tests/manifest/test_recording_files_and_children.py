@@ -221,7 +221,7 @@ def test_a_native_library_leads_to_its_sources(record: Record, tmp_path: Path, b
 
 
 def test_the_suffix_of_extensions_is_known() -> None:
-    from ci.manifest.build import LIBRARY_SUFFIXES
+    from ci.manifest.translate import LIBRARY_SUFFIXES
 
     assert str(sysconfig.get_config_var("EXT_SUFFIX")).endswith(LIBRARY_SUFFIXES)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ci.errors import ManifestError
-from ci.manifest import store
+from ci.manifest import packed, store
 from ci.manifest.model import Expectations, Finding, Manifest, Refusal, SourceFile, TestRecord
 from ci.manifest.read import read_manifest
 from ci.manifest.store import write_manifest
@@ -213,7 +213,7 @@ def test_an_unknown_source_warns_but_contents_decide(manifest: Manifest, now: fl
 
 LAZY: dict[str, Damage] = {
     "set-not-zlib": edit("UPDATE sets SET data = x'00ff00'"),
-    "set-too-wide": edit("UPDATE sets SET data = ?", values=(store.pack_bits(1 << 77),)),
+    "set-too-wide": edit("UPDATE sets SET data = ?", values=(packed.pack_bits(1 << 77),)),
     "set-null": edit("UPDATE sets SET data = 7"),
     "blocks-not-zlib": edit("UPDATE files SET blocks = x'01'"),
     "blocks-not-a-mapping": edit("UPDATE files SET blocks = ?", values=(__import__("zlib").compress(b"[1]"),)),
@@ -251,7 +251,7 @@ def test_hostile_but_sealed_sizes_do_not_eat_memory(build: Callable[..., Manifes
 
     path = tmp_path / "m.sqlite"
     write_manifest(build(), path)
-    edit("UPDATE files SET blocks = ?", values=(zlib.compress(b" " * (store.BIGGEST + 1)),))(path)
+    edit("UPDATE files SET blocks = ?", values=(zlib.compress(b" " * (packed.BIGGEST + 1)),))(path)
     found = read_manifest(path, Expectations(now=now))
     assert isinstance(found, Manifest)
     with pytest.raises(ManifestError, match="longer than it may be"):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ci.errors import ManifestError
 from ci.manifest.model import Finding, Manifest
-from ci.manifest.store import Damaged, load_manifest, pack_bits, unpack_bits, write_manifest
+from ci.manifest.packed import pack_bits, unpack_bits
+from ci.manifest.store import Damaged, load_manifest, write_manifest
 
 pytestmark = pytest.mark.cpu
 
