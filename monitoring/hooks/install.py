@@ -127,10 +127,12 @@ class StepHooks:
                 recorder.receive(self._tokens.index, forward.ids)
 
     def _finish(self, output: Any) -> None:
-        recorder, session = self._recorder, self._state.now.session
-        cache = recorder.guard("step", lambda: output_cache(output)) if session is not None else None
-        if session is not None and cache is not None:
-            recorder.guard("step", lambda: recorder.sessions.bind(session, cache))
+        recorder, now = self._recorder, self._state.now
+        session = now.session
+        if session is not None and not now.cached:
+            cache = recorder.guard("step", lambda: output_cache(output))
+            if cache is not None:
+                recorder.guard("step", lambda: recorder.sessions.bind(session, cache))
         recorder.end()
 
 

@@ -34,14 +34,15 @@ KEPT_ERRORS = 8
 
 
 class Pass:
-    """One forward pass under way."""
+    """One forward pass under way; `cached` says that it was given its cache, so its output brings no new one."""
 
-    __slots__ = ("extent", "plan", "rows", "session", "span", "step", "whole_request")
+    __slots__ = ("cached", "extent", "plan", "rows", "session", "span", "step", "whole_request")
 
     def __init__(self, plan: int, *, session: Session | None = None) -> None:
         """Begin with nothing recorded."""
         self.plan = plan
         self.session = session
+        self.cached = False
         self.extent = Extent(0, 0)
         self.rows = 0
         self.span = (0, 0)
@@ -168,6 +169,7 @@ class Recorder:
         now.rows = len(entries)
         now.extent = Extent(forward.batch, forward.columns, step.span[0] if forward.cache is not None else 0)
         now.span = step.span
+        now.cached = forward.cache is not None
         now.whole_request = self._number(session.batch)
         self.short.enter(now.plan, forward.batch)
         self.state.now = now

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-MODEL_KINDS = ("gpt2", "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
-
 
 def build_model(kind: str, *, dtype: str = "float32", attention: str = "eager", layers: int = 2, **changes: Any) -> Any:
     """Build a model of a family from its configuration, in evaluation mode."""

@@ -187,7 +187,7 @@ def test_a_flush_that_cannot_finish_in_time_says_so(gated):
     started = time.monotonic()
     with pytest.raises(monitoring.DrainTimeout, match="1 of 1 records"):
         watch.flush(0.1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     gated.gate.set()
     watch.close(20)
     assert watch.stats().written == 1

@@ -72,7 +72,7 @@ def test_a_tensor_larger_than_the_ring_is_a_counted_loss_not_a_hang():
     started = time.monotonic()
     model(torch.zeros(1 << 16))
     model(torch.zeros(8))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     with pytest.warns(monitoring.CaptureWarning, match="oversize"):
         watch.close()
     stats = watch.stats()
@@ -117,7 +117,7 @@ def test_an_idle_watch_does_not_hold_records_back(build_model, read_stored):
     model = build_model("gpt2")
     with monitoring.watch(model, select="final_ln", store="memory:sparse") as watch:
         model(torch.tensor([[5]]))
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + 60
         while not read_stored("memory:sparse", watch.run_id):
             assert time.monotonic() < limit
             time.sleep(0.02)

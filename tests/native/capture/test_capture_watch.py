@@ -281,7 +281,7 @@ def test_sparse_records_become_visible_in_time(twice, memory_store, read_stored)
     policy = monitoring.Policy(limits=monitoring.Limits(flush_interval=0.05))
     with monitoring.watch(twice, select="modules:outer", store=memory_store, policy=policy) as watch:
         twice(torch.randn(1, 4))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not read_stored(memory_store, watch.run_id) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(read_stored(memory_store, watch.run_id)) == 1

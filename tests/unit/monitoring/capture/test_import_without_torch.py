@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Blocked())
 def run(code: str) -> subprocess.CompletedProcess[str]:
     script = BLOCK + textwrap.dedent(code)
     command = [sys.executable, "-W", "error", "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
 
 
 def check(code: str) -> str:
