@@ -23,7 +23,8 @@ def test_the_five_rows_are_the_defaults():
 
 def test_a_row_changes_only_its_own_keys_and_a_new_row_is_a_new_stage():
     settings = parse_settings(
-        "[tool.lockgate.stages.multi_gpu]\nranks = 4\nlaunch = 'dynamic'\n[tool.lockgate.stages.mine]\nselect = 'mine'\n",
+        "[tool.lockgate.stages.multi_gpu]\nranks = 4\nlaunch = 'dynamic'\n"
+        "[tool.lockgate.stages.mine]\nselect = 'mine'\n",
         source="x",
     )
     assert settings.stages["multi_gpu"].ranks == 4
@@ -33,7 +34,8 @@ def test_a_row_changes_only_its_own_keys_and_a_new_row_is_a_new_stage():
 
 
 def test_all_problems_are_listed_at_once():
-    text = "[tool.lockgate]\nstoer = 'x'\n[tool.lockgate.stages.a]\nselct = 'x'\ndevices = -1\n[tool.lockgate.checks.lint]\nstages = ['b']\n"
+    text = "[tool.lockgate]\nstoer = 'x'\n[tool.lockgate.stages.a]\nselct = 'x'\ndevices = -1\n"
+    text += "[tool.lockgate.checks.lint]\nstages = ['b']\n"
     with pytest.raises(ConfigError) as caught:
         parse_settings(text, source="pyproject.toml")
     message = caught.value.message
