@@ -83,8 +83,8 @@ def package(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run the CPU tests that start real processes and repositories (minutes, no torch)."""
-    install(session, "test", native="off")
+    """Run the CPU tests that start real processes, repositories and builds (minutes, no torch)."""
+    install(session, "thorough", native="off")
     session.run("lockgate", "run", "thorough", *session.posargs)
 
 

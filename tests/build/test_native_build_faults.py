@@ -13,16 +13,14 @@ import pytest
 
 from ci.stages.guards import require_nvcc
 
-pytestmark = [pytest.mark.native_backend, pytest.mark.slow]
+pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def setup(tmp_path):
     """Run setup.py's build into a folder of the test's own."""
-    if not (ROOT / "setup.py").is_file():
-        pytest.skip("needs the source tree: the tests run on an installed distribution here")
     missing = [name for name in ("cmake", "nanobind", "ninja", "setuptools") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs build tools: {', '.join(missing)}; pip install --group native")
