@@ -69,7 +69,7 @@ def command_of(mode: str, root: Path, arguments: list[str]) -> tuple[list[str], 
         return ["-m", "coverage", "run", f"--rcfile={settings}", *pytest], {}
     if mode == "testmon":
         data = root.parent / "testmondata"
-        for path in root.parent.glob("testmondata*"):
+        for path in (*root.parent.glob("testmondata*"), *root.glob(".testmondata*")):
             path.unlink()
         # It asks the cache for `--lf`.
         words = [word for word in pytest if word not in ("-p", "no:cacheprovider")]
