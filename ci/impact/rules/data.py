@@ -65,6 +65,9 @@ def presence(change: Change, view: View, *, lists_content: bool = False) -> list
             detail = f"{change}; listed {folder or 'the root folder'}"
             found.append(Effect(path=path, reason=Reason.FOLDER_LISTED, detail=detail, tests=tests))
     tests = union(view.manifest.probed.get(name, 0) for name in names)
+    if tests == view.manifest.everything and view.is_test_file(path):
+        # Collecting asks for every test file, on behalf of all tests; who comes and goes with it is known by name.
+        tests = 0
     if tests:
         found.append(Effect(path=path, reason=Reason.PATH_PROBED, detail=str(change), tests=tests))
     return found

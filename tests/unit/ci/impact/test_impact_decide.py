@@ -205,6 +205,13 @@ def test_a_new_test_in_a_known_file_is_named(facts_of: MakeFacts) -> None:
     assert not plan.selects(A1)
 
 
+def test_a_removed_test_file_that_only_collecting_asked_for_selects_nobody(facts_of: MakeFacts) -> None:
+    evidence = {**EVIDENCE, "probed": {"tests/test_b.py": [A1, A2, B]}}
+    assert known(decide(facts_of(FILES, after({"tests/test_b.py": None}), **evidence))) == set()
+    evidence = {**EVIDENCE, "probed": {"tests/test_b.py": [A1]}}
+    assert known(decide(facts_of(FILES, after({"tests/test_b.py": None}), **evidence))) == {A1}
+
+
 def test_tests_of_a_removed_file_are_neither_run_nor_skipped(facts_of: MakeFacts) -> None:
     plan = decide(facts_of(FILES, after({"tests/test_b.py": None}), **EVIDENCE))
     assert plan.decision is Decision.NONE
