@@ -78,6 +78,11 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(name="LOCKGATE_DEVICES", reader="tests", meaning="the devices of this rank; set for each rank"),
     Variable(
+        name="LOCKGATE_TOKEN",
+        reader="`python -m ci.running.agent`",
+        meaning="the secret that a run over several nodes shares with its agents",
+    ),
+    Variable(
         name="LOCKGATE_HELD_DEVICES",
         reader="`lockgate run`",
         meaning="devices that the run above holds; set for ranks, so that a run inside a run does not wait for them",
