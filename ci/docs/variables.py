@@ -105,7 +105,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         name="LOCKGATE_RECORD_ISOLATION",
         reader="the recording plugin",
-        meaning="`fork`: one fork per test, or an error; `shared`: all in one process; by default a fork where possible",
+        meaning="`fork`: one fork per test, or an error; `shared`: all in one process; default: fork where possible",
     ),
     Variable(
         name="LOCKGATE_RECORD_ORDER",
