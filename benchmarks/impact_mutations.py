@@ -399,10 +399,11 @@ def judge(
             selected = trial.peer_selects()
         except RuntimeError:
             selected = failed
-        names = {name for name in failed if "::" in name}
-        tally.peer_missed += len(names - selected)
+        # A file that cannot be collected is met by running any test of it.
+        lost = {name for name in failed if not any(one == name or one.startswith(f"{name}::") for one in selected)}
+        tally.peer_missed += len(lost)
         tally.peer_shares.append(len(selected) / known)
-        theirs = f"; testmon {len(names - selected)} missed, {len(selected) / known:.0%}"
+        theirs = f"; testmon {len(lost)} missed, {len(selected) / known:.0%}"
     reason = next((str(cause.reason) for cause in plan.causes), "-")
     print(
         f"  {mutant.kind:9} {len(failed):5} failed, {len(missed)} missed, {share:4.0%} ({reason}){theirs}; {mutant.name}",
