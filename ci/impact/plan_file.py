@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ci.errors import ReportError
 from ci.impact.git import open_repository, temporary_folder
 from ci.impact.patterns import matches
 from ci.impact.plan import SCHEMA, Cause, Decision, Identity, Plan, Selected, Shard, run_everything
 from ci.impact.reasons import Reason
+from ci.report.write import write_whole
 
 STEERING = ("*.cfg", "*.ini", "*.py", "*.toml")
 """Files that steer tests even where nobody added them to git."""
@@ -74,13 +74,7 @@ def render_plan(plan: Plan) -> str:
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write a plan, whole or not at all; raises `ReportError`."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(render_plan(plan), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror}", hint="give another --out FILE") from error
+    write_whole(path, render_plan(plan))
 
 
 def read_plan(path: Path, *, head: str = "", stage: str = "") -> Plan:

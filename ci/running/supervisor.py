@@ -21,6 +21,7 @@ from typing import Any
 from ci import process
 from ci.errors import ReportError
 from ci.report.model import Outcome, TestResult
+from ci.report.write import write_whole
 from ci.running import watchdog
 from ci.running.events import Event, EventLog, Kind, Tail, to_json
 from ci.running.job import JOB_VARIABLE, Job
@@ -159,7 +160,7 @@ class Supervisor:
 
     def _run_session(self, tail: Tail) -> int:
         path = self.folder / "job.json"
-        path.write_text(self.job.dump(), encoding="utf-8")
+        write_whole(path, self.job.dump())
         self.ended = False
         self.unshown.clear()
         words = [*self.arguments, "--color=yes"] if self.through_view else self.arguments
