@@ -77,10 +77,10 @@ def capture(model: Any, batch: dict[str, Any], folder: Path, rank: int, **more: 
     import monitoring
 
     select = ",".join(SHARDED + WHOLE)
-    # An embedded store belongs to one process: each rank keeps its shard in a folder of its own.
-    with monitoring.watch(model, select=select, store=folder / f"rank{rank}", raise_on_loss=True, **more) as watch:
-        with torch.no_grad():
-            out = model(**batch, use_cache=False)
+    # A folder for each rank, as on machines that share none.
+    store = folder / f"rank{rank}"
+    with monitoring.watch(model, select=select, store=store, raise_on_loss=True, **more) as watch, torch.no_grad():
+        out = model(**batch, use_cache=False)
     return watch, out
 
 
@@ -111,9 +111,9 @@ def test_shards_are_stored_per_rank_and_merged_by_the_reader(group, kv_heads):
     batch = {"input_ids": ids, "attention_mask": (ids != 2).long()}
     model = build(kv_heads)
     if rank == 0:
-        with monitoring.watch(model, select=",".join(SHARDED + WHOLE), store="memory:whole_model") as reference:
-            with torch.no_grad():
-                expected_out = model(**batch, use_cache=False)
+        select = ",".join(SHARDED + WHOLE)
+        with monitoring.watch(model, select=select, store="memory:whole_model") as reference, torch.no_grad():
+            expected_out = model(**batch, use_cache=False)
         expected = monitoring.read("memory:whole_model", run=reference.run_id)
     split(model, group)
     folder = shared_folder(group)
@@ -127,7 +127,7 @@ def test_shards_are_stored_per_rank_and_merged_by_the_reader(group, kv_heads):
         url = merge(folder, watch.run_id)
         rows = list(monitoring.open_store(url).read_rows(watch.run_id))
         by_site = {site: {row.shard_rank for row in rows if row.site == site} for site in SHARDED + WHOLE}
-        assert by_site == {**dict.fromkeys(SHARDED, {0, 1}), **dict.fromkeys(WHOLE, {0})}
+        assert by_site == {**{site: {0, 1} for site in SHARDED}, **{site: {0} for site in WHOLE}}
         internals = monitoring.read(url, run=watch.run_id)
         assert len(internals.records) == RANKS
         for site in SHARDED + WHOLE:
