@@ -196,6 +196,24 @@ def test_programs_outside_the_repository_are_followed_by_their_arguments(record:
     assert "data.txt" in done.atoms("::test_cat").opened
 
 
+def test_a_program_that_sees_only_its_arguments_makes_nothing_opaque_in_the_repository(record: Record) -> None:
+    done = record({
+        "data.txt": "x\n",
+        "tests/test_child.py": (
+            "import subprocess\n"
+            "def test_machine():\n    subprocess.run(['uname', '-m'], check=True)\n"
+            "def test_cat():\n    subprocess.run(['cat', 'data.txt'], check=True)\n"
+            "def test_listing():\n    subprocess.run(['ls'], check=True)\n"
+            "def test_copy(tmp_path):\n    subprocess.run(['cp', '-r', '.', str(tmp_path / 'x')], check=True)\n"
+        ),
+    })  # fmt: skip
+    assert done.atoms("::test_machine").opaque == ()
+    assert done.atoms("::test_cat").opaque == ()
+    assert "data.txt" in done.atoms("::test_cat").opened
+    assert done.atoms("::test_listing").opaque == ("child-not-python: ls",)
+    assert done.atoms("::test_copy").opaque == ("child-not-python: cp",)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("build", ["depfile", "none"])
 def test_a_native_library_leads_to_its_sources(record: Record, tmp_path: Path, build: str) -> None:

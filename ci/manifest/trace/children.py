@@ -18,11 +18,14 @@ from typing import Any
 from .journal import Journal
 from .state import CONTEXT_VARIABLE, State
 
-INERT = frozenset({
-    "git", "uname", "ldconfig", "stty", "tty", "hostname", "true", "false", "sleep", "cat", "echo", "id", "lsb_release",
-    "getconf", "nproc", "ps", "kill", "mkdir", "rm", "cp", "ls", "touch", "chmod", "nvidia-smi", "tput",
+BLIND = frozenset({
+    "uname", "ldconfig", "stty", "tty", "hostname", "true", "false", "sleep", "cat", "echo", "id", "lsb_release",
+    "getconf", "nproc", "ps", "kill", "mkdir", "rm", "cp", "touch", "chmod", "nvidia-smi", "tput",
 })  # fmt: skip
-"""Programs that read what their arguments and their folder name, and start no interpreter."""
+"""Programs that read nothing of the tree but what their arguments name, and start no interpreter."""
+
+INERT = BLIND | {"git", "ls"}
+"""Beside them, programs that read the folder they run in."""
 
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker")
 SERVER = ("multiprocessing.forkserver", "ci.running")
@@ -199,10 +202,11 @@ def _classify(state: State, program: str, words: Sequence[str], cwd: str, path: 
     if _is_python(name) or _is_python(os.path.basename(found)) or any(map(_is_python, interpreter)):
         state.current.spawned += 1
         return
-    stays_out = folder != state.root and not folder.startswith(state.inside)
-    stays_out = stays_out and not any(os.path.isdir(place) for place in inside)
+    outside = folder != state.root and not folder.startswith(state.inside)
+    stays_out = (outside or name in BLIND) and not any(os.path.isdir(place) for place in inside)
+    arguments = [place for word in words[1:] for place in _places(word, folder)]
     stays_out = stays_out and not any(
-        place == state.root or state.root.startswith(place + os.sep) for place in named[1:]
+        place == state.root or state.root.startswith(place + os.sep) for place in arguments
     )
     if name not in INERT or not stays_out:
         state.current.opaque.add(f"child-not-python: {name}")
