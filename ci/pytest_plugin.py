@@ -9,7 +9,8 @@ import os
 
 import pytest
 
-GUARD = "lockgate_guard"
+from ci.stages.markers import GUARD, MarkedTest, audit_tiers
+
 GUARD_LINE = f"{GUARD}(need, *details): skip at set-up what this machine lacks; made by ci.stages.guards"
 PORT_LINE = "lockgate_port(number, ...): the test binds this TCP port; no two of a machine run at once under lockgate"
 MOST_LISTED = 20
@@ -35,7 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Audit the tiers of all collected tests, before any is deselected; raises `UsageError` listing the problems."""
     if not config.getoption("lockgate_audit", default=False):
         return
-    from ci.stages.markers import MarkedTest, audit_tiers
 
     tests = [MarkedTest(id=item.nodeid, marks=frozenset(mark.name for mark in item.iter_markers())) for item in items]
     problems = audit_tiers(tests)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ci.devices.probe import probe_devices
-from ci.pytest_plugin import GUARD
+from ci.stages.markers import GUARD
 
 PING_LIMIT = 2.0
 SIMULATED = "LOCKGATE_SIMULATED"

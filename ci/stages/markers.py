@@ -17,6 +17,9 @@ class Tier(Word):
     MULTI_GPU = "multi_gpu"
 
 
+GUARD = "lockgate_guard"
+"""The marker that a guard puts on a test."""
+
 TIERS = tuple(tier.value for tier in Tier)
 
 
