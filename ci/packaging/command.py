@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, context: Context) -> int:
         outside = work / "outside"
         outside.mkdir()
         environment.check_origin(context, python, build.read_wheel_names(wheel), outside)
-        environment.copy_tests(context, outside)
+        environment.copy_tests(context, rules, outside)
         report = ["--report", str(context.root / ".lockgate" / "report" / "package")]
         return environment.run_stage(context, python, outside, [*report, *options.rest])
 

@@ -14,8 +14,6 @@ from ci.process import run
 
 INSTALL_LIMIT = 3600.0
 IMPORT_LIMIT = 60.0
-COPIED = ("pyproject.toml", "tests")
-"""What the tests need beside the installed package; the package's own folders stay behind."""
 
 
 def make_environment(context: Context, wheel: Path, rules: PackageRules, folder: Path) -> Path:
@@ -52,9 +50,9 @@ def top_level_packages(names: Sequence[str]) -> list[str]:
     return sorted({name.split("/")[0] for name in names if name.count("/") == 1 and name.endswith("/__init__.py")})
 
 
-def copy_tests(context: Context, folder: Path) -> None:
+def copy_tests(context: Context, rules: PackageRules, folder: Path) -> None:
     """Copy the tests outside the source tree, so that only the installed package can answer imports."""
-    for name in COPIED:
+    for name in rules.tests:
         source = context.root / name
         if source.is_dir():
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -25,7 +25,10 @@ class Native(Word):
 
 @dataclass(frozen=True, kw_only=True)
 class PackageRules:
-    """The row `[tool.lockgate.package]`; patterns are matched case-sensitively against whole paths."""
+    """The row `[tool.lockgate.package]`; patterns are matched case-sensitively against whole paths.
+
+    `tests` names what is copied beside the clean environment for its tests.
+    """
 
     wheel_must_hold: tuple[str, ...] = ()
     wheel_must_not_hold: tuple[str, ...] = ()
@@ -34,6 +37,7 @@ class PackageRules:
     pure_environment: tuple[str, ...] = ("SKIP_NATIVE_BUILD=1",)
     extras: tuple[str, ...] = ()
     group: str = ""
+    tests: tuple[str, ...] = ("pyproject.toml", "tests")
 
 
 def parse_rules(table: Mapping[str, Any]) -> PackageRules:

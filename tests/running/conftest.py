@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -40,6 +41,11 @@ markers = ["cpu: tier", "gpu: tier", "multi_gpu: tier", "slow: schedule", "flaky
 """
 HEADLINE = re.compile(r"\w+( \[.*\])?: (green|red|nothing|never)")
 LIGHT = ("--process-group", "none", "--preload", "")
+
+
+def heed_interrupts() -> None:
+    """Give SIGINT its default meaning, in a child before it becomes another program."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +110,8 @@ class Project:
         return [sys.executable, "-m", "ci", "run", *words]
 
     def start(self, *words: str, environ: Mapping[str, str] = {}, **keywords: Any) -> subprocess.Popen[str]:
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **keywords}
+        # As from a terminal: a shell starts its background jobs, and so all that they start, with SIGINT ignored.
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "preexec_fn": heed_interrupts, **keywords}
         return subprocess.Popen(self.command(*words), cwd=self.root, env=self.environ(environ), text=True, **streams)
 
     def run(self, stage: str, *words: str, environ: Mapping[str, str] = {}, limit: float = 100.0) -> Ran:
