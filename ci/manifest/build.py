@@ -65,8 +65,9 @@ def build_manifest(  # noqa: PLR0913 - facts of the run that nothing else knows
     index = {name: number for number, name in enumerate(names)}
     shared = [
         SharedRun(
-            order=tuple(index[test.id] for test in session.tests if test.isolation != "fork"),
+            order=tuple(index[test.id] for test in session.tests),
             contexts=builder.contexts(session.use),
+            forked=frozenset(index[test.id] for test in session.tests if test.isolation == "fork"),
         )
         for session in sessions
         if any(test.isolation != "fork" for test in session.tests)
@@ -140,7 +141,7 @@ def _without_ranks(shared: list[SharedRun], sessions: Sequence[Session]) -> list
             whole = united.setdefault(label, Context())
             for name in vars(whole):
                 getattr(whole, name).update(getattr(context, name))
-    return [SharedRun(order=shared[0].order, contexts=united)]
+    return [SharedRun(order=shared[0].order, contexts=united, forked=shared[0].forked)]
 
 
 def _merge(sessions: Sequence[Session]) -> dict[str, list[Test]]:

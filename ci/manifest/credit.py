@@ -45,10 +45,15 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRun:
-    """Tests that ran one after another in one process: their numbers in order, and what that process saw."""
+    """Tests that ran one after another in one process: their numbers in order, and what that process saw.
+
+    `forked` are those of them that ran in a fork: they leave nothing behind,
+    but they begin with what the tests before them have left.
+    """
 
     order: tuple[int, ...]
     contexts: Mapping[str, Context]
+    forked: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +259,7 @@ def _before(run: SharedRun, owners: Sequence[Owner]) -> dict[tuple[str, int | st
             return
         for block in context.blocks:
             found.setdefault(("executed", block), bits)
-        for name in ("opened", "listed", "probed"):
+        for name in ("opened", "listed", "probed", "loaded"):
             for thing in getattr(context, name):
                 found.setdefault((name, thing), bits)
 
@@ -263,6 +268,8 @@ def _before(run: SharedRun, owners: Sequence[Owner]) -> dict[tuple[str, int | st
         if label.startswith("fixture:"):
             use(context, later[0])
     for place, number in enumerate(run.order):
+        if number in run.forked:
+            continue
         own = next((label for label in owners[number].labels if label.startswith("test:")), "")
         use(run.contexts.get(own), later[place])
     return found

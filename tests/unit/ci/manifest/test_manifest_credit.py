@@ -103,3 +103,18 @@ def test_a_wide_fixture_of_a_shared_process_counts_for_all() -> None:
     owners = [Owner(labels=(), roots=()), Owner(labels=("fixture:x::f",), roots=())]
     found = credit(owners, run.contexts, graph("a.py"), shared=[run])
     assert found.executed == {0: 0b11}
+
+
+def test_a_library_that_an_earlier_test_loaded_counts_for_later_tests_of_the_process() -> None:
+    contexts = {"test:t0": Context(), "test:t1": Context(loaded={"lib.so"}), "test:t2": Context()}
+    owners = [Owner(labels=(f"test:t{number}",), roots=()) for number in range(3)]
+    found = credit(owners, contexts, graph("a.py"), shared=[SharedRun(order=(0, 1, 2), contexts=contexts)])
+    assert found.things["loaded"] == {"lib.so": 0b110}
+
+
+def test_a_forked_test_begins_with_what_earlier_tests_left_and_leaves_nothing() -> None:
+    run = shared((0, 1, 2, 3), t0={0}, t1={1}, t2={2}, t3=set())
+    run = SharedRun(order=run.order, contexts=run.contexts, forked=frozenset({1}))
+    owners = [Owner(labels=(f"test:t{number}",), roots=()) for number in range(4)]
+    found = credit(owners, run.contexts, graph("a.py", "b.py", "c.py"), shared=[run])
+    assert found.executed == {0: 0b1111, 1: 0b0010, 2: 0b1100}
