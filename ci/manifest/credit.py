@@ -253,23 +253,22 @@ def _before(run: SharedRun, owners: Sequence[Owner]) -> dict[tuple[str, int | st
     for place in range(len(run.order) - 1, -1, -1):
         later[place] = later[place + 1] | (1 << run.order[place])
     found: dict[tuple[str, int | str], Bits] = {}
-
-    def use(context: Context | None, bits: Bits) -> None:
-        if context is None:
-            return
-        for block in context.blocks:
-            found.setdefault(("executed", block), bits)
-        for name in ("opened", "listed", "probed", "loaded"):
-            for thing in getattr(context, name):
-                found.setdefault((name, thing), bits)
-
     # When a fixture ran is not known: it may have been before all tests.
     for label, context in run.contexts.items():
         if label.startswith("fixture:"):
-            use(context, later[0])
+            _use(found, context, later[0])
     for place, number in enumerate(run.order):
         if number in run.forked:
             continue
         own = next((label for label in owners[number].labels if label.startswith("test:")), "")
-        use(run.contexts.get(own), later[place])
+        if own in run.contexts:
+            _use(found, run.contexts[own], later[place])
     return found
+
+
+def _use(found: dict[tuple[str, int | str], Bits], context: Context, bits: Bits) -> None:
+    for block in context.blocks:
+        found.setdefault(("executed", block), bits)
+    for name in ("opened", "listed", "probed", "loaded"):
+        for thing in getattr(context, name):
+            found.setdefault((name, thing), bits)
