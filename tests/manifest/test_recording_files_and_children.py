@@ -214,6 +214,19 @@ def test_a_program_that_sees_only_its_arguments_makes_nothing_opaque_in_the_repo
     assert done.atoms("::test_copy").opaque == ("child-not-python: cp",)
 
 
+def test_the_constants_that_hypothesis_collects_tie_no_test_to_every_file(record: Record) -> None:
+    done = record({
+        "src/m.py": "def value():\n    return 12345\n",
+        "tests/test_property.py": (
+            "import m\nfrom hypothesis import given, strategies as st\n"
+            "@given(st.integers() | st.text())\ndef test_drawn(x):\n    assert x is not None\n"
+            "def test_read():\n    assert open(m.__file__).read()\n"
+        ),
+    })  # fmt: skip
+    assert "src/m.py" not in done.atoms("::test_drawn").opened
+    assert "src/m.py" in done.atoms("::test_read").opened
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("build", ["depfile", "none"])
 def test_a_native_library_leads_to_its_sources(record: Record, tmp_path: Path, build: str) -> None:

@@ -21,8 +21,14 @@ PARTS = (
     "assertion", "config", "_code", "nodes.py", "main.py", "python.py", "warnings.py", "pathlib.py", "cacheprovider.py",
     "reports.py", "terminal.py", "skipping.py",
 )  # fmt: skip
-MACHINERY = (*(f"{os.sep}_pytest{os.sep}{name}" for name in PARTS), f"{os.sep}coverage{os.sep}")
-"""Parts of pytest that read test files to collect, rewrite and report them."""
+MACHINERY = (
+    *(f"{os.sep}_pytest{os.sep}{name}" for name in PARTS),
+    f"{os.sep}coverage{os.sep}",
+    # Hypothesis collects the constants of all local modules to draw likelier inputs; what is drawn at random is no
+    # dependency, and counting it as one would tie every test to every file.
+    f"{os.sep}hypothesis{os.sep}internal{os.sep}constants_ast",
+)
+"""Code that reads files to collect, rewrite, measure and report tests, not on a test's behalf."""
 
 STANDARD = os.path.dirname(os.__file__) + os.sep
 TOOL = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
