@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from ci.context import Context
@@ -204,15 +205,17 @@ def _cells(row: Replayed) -> list[str]:
 
 
 TITLES = ("commit", "subject", "decision", "tests", "seconds", "first reason", "verified")
+FREE = ("subject", "first reason")
+"""Free text, cut to one line in the table; the summary below it and the other formats have it whole."""
 
 
 def render_table(rows: Sequence[Replayed], stage: Stage) -> Table:
     """Lay the commits out."""
     table = Table(title=f"replay of {stage.name}", title_justify="left")
     for title in TITLES:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, no_wrap=True, overflow="ellipsis" if title in FREE else "fold")
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*(escape(cell) for cell in _cells(row)))
     return table
 
 
