@@ -213,7 +213,9 @@ def render_table(rows: Sequence[Replayed], stage: Stage) -> Table:
     """Lay the commits out."""
     table = Table(title=f"replay of {stage.name}", title_justify="left")
     for title in TITLES:
-        table.add_column(title, no_wrap=True, overflow="ellipsis" if title in FREE else "fold")
+        # Without a least width, the free text would squeeze the figures to nothing.
+        least = None if title in FREE else max(len(title), 6)
+        table.add_column(title, no_wrap=True, overflow="ellipsis", min_width=least)
     for row in rows:
         table.add_row(*(escape(cell) for cell in _cells(row)))
     return table
