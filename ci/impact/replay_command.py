@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ci.context import Context
 from ci.errors import GitError, ManifestError, UsageError
@@ -213,11 +213,10 @@ def render_table(rows: Sequence[Replayed], stage: Stage) -> Table:
     """Lay the commits out."""
     table = Table(title=f"replay of {stage.name}", title_justify="left")
     for title in TITLES:
-        # Without a least width, the free text would squeeze the figures to nothing.
-        least = None if title in FREE else max(len(title), 6)
-        table.add_column(title, no_wrap=True, overflow="ellipsis", min_width=least)
+        # rich narrows the columns that may wrap; their cells are cut to one line instead.
+        table.add_column(title, no_wrap=title not in FREE)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in _cells(row)))
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(row)))
     return table
 
 
