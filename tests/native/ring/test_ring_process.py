@@ -34,6 +34,11 @@ def push(count):
 """
 
 
+def heed_interrupts():
+    """Give SIGINT its default meaning: a shell starts its background jobs with it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Run a script after START; give its exit code, output and how many rows it stored."""
@@ -42,7 +47,7 @@ def run(tmp_path):
         stored = tmp_path / "stored"
         child = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", START + textwrap.dedent(script), str(stored)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
         )  # fmt: skip
         try:
             if send is not None:
