@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.native_backend, pytest.mark.ring_native]
 
 START = """
 import ctypes, json, os, signal, sys, threading, time
+# A shell starts its background jobs, and so all that they start, with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from monitoring.native import load_native
 native = load_native()
 path = sys.argv[1]
@@ -34,11 +36,6 @@ def push(count):
 """
 
 
-def heed_interrupts():
-    """Give SIGINT its default meaning: a shell starts its background jobs with it ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.fixture
 def run(tmp_path):
     """Run a script after START; give its exit code, output and how many rows it stored."""
@@ -47,7 +44,7 @@ def run(tmp_path):
         stored = tmp_path / "stored"
         child = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", START + textwrap.dedent(script), str(stored)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
             if send is not None:
