@@ -147,6 +147,7 @@ class Fleet:
                 self._listen(key.data)
             elif isinstance(key.fileobj, Channel):  # it has not said yet who it is
                 self._greet(key.fileobj)
+        self._hear_out()
         happened = [check_set(rank_set, self.plan) for rank_set in list(self.sets)]
         told = []
         for happening in filter(None, happened):
@@ -155,6 +156,16 @@ class Fleet:
             else:
                 told.append(happening)
         return told
+
+    def _hear_out(self) -> None:
+        """Take the last words of ranks that have exited since the wait: they tell how it ended."""
+        for rank_set in self.sets:
+            for member in rank_set.members:
+                if member.has_exited and member.channel is not None and not member.channel.closed:
+                    for message in member.channel.receive_rest():
+                        self._take(member, message)
+                    if member.channel.closed:
+                        self._forget(member)
 
     def _accept(self) -> None:
         stream, _ = self._server.accept()

@@ -59,6 +59,11 @@ class Member:
         """Whether the wire is cut or the process has ended: both are the end of the rank."""
         if self.channel is not None and self.channel.closed:
             return True
+        return self.has_exited
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether its process, if it is one of this machine, is gone; what it said last may still be unread."""
         return self.process is not None and self.process.exitcode is not None
 
     def read_death(self) -> str:

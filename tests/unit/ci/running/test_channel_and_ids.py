@@ -3,12 +3,14 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ci.report.model import DeviceRecord
 from ci.running.backend import choose_backend, rank_arguments
 from ci.running.channel import Channel, connect, find_free_port, listen, name_address
+from ci.running.fleet import Fleet
 from ci.running.job import Job, parse_job
 from ci.running.rankset import Member, compare_ids
 from ci.running.stacks import trim_stacks
@@ -35,6 +37,32 @@ def test_messages_arrive_whole_and_in_order(wire):
     assert there.receive() == {"say": big}
     assert there.receive() == {"say": "last"}
     sender.join()
+
+
+def test_what_is_there_already_is_read_without_waiting(wire):
+    here, there = wire
+    assert there.receive_rest() == []
+    assert not there.closed
+    here.send({"say": "one"})
+    here.send({"say": "two"})
+    here.close()
+    assert there.receive_rest() == [{"say": "one"}, {"say": "two"}]
+    assert there.closed
+
+
+def test_a_rank_that_has_exited_is_heard_out_before_it_is_judged(wire, tmp_path):
+    """It was taken for crashed when it ended between the wait for its wire and the look at its process."""
+    here, there = wire
+    here.send({"say": "ended", "late": [], "error": ""})
+    here.close()
+    member = Member(rank=0, log=tmp_path / "log", channel=there, process=SimpleNamespace(exitcode=0))
+    fleet = SimpleNamespace(sets=[SimpleNamespace(members=[member])], _forget=lambda member: None)
+    fleet._take = lambda member, message: Fleet._take(fleet, member, message)
+    assert member.has_exited
+    assert member.ended is None
+    Fleet._hear_out(fleet)
+    assert member.ended == {"say": "ended", "late": [], "error": ""}
+    assert there.closed
 
 
 def test_several_messages_of_one_read_and_the_part_of_the_next():
