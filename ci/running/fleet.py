@@ -164,8 +164,7 @@ class Fleet:
                 if member.has_exited and member.channel is not None and not member.channel.closed:
                     for message in member.channel.receive_rest():
                         self._take(member, message)
-                    if member.channel.closed:
-                        self._forget(member)
+                    self._forget(member)
 
     def _accept(self) -> None:
         stream, _ = self._server.accept()
