@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -59,7 +60,13 @@ class Project:
         return done.stdout.strip()
 
     def write(self, files: Files) -> None:
-        """Write texts and bytes, remove what is None; a text `-> target` makes a link, a script may be executed."""
+        """Write texts and bytes, remove what is None; a text `-> target` makes a link, a script may be executed.
+
+        Bytecode is removed: it knows a source by size and second only, so a
+        change of the same length within a second would not be seen.
+        """
+        for cache in list(self.root.rglob("__pycache__")):
+            shutil.rmtree(cache)
         for path, content in files.items():
             place = self.root / path
             if content is None:

@@ -1,5 +1,6 @@
 #include "sink/pipeline.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -29,6 +30,26 @@ std::string random_prefix() {
   return out;
 }
 
+// A thread started in its scope takes no signal of the process: one taken there would run no Python handler and would
+// let a sleeping main thread sleep on. Faults stay unblocked, they belong to the thread that makes them.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t set;
+    ::sigfillset(&set);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+      ::sigdelset(&set, fault);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &set, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 }  // namespace
 
 Pipeline::Pipeline(const PipelineSettings& settings, std::unique_ptr<Payload> payload, std::shared_ptr<Sink> sink)
@@ -49,6 +70,7 @@ std::shared_ptr<Pipeline> Pipeline::start(const PipelineSettings& settings, std:
   }
   std::shared_ptr<Pipeline> pipeline(new Pipeline(settings, std::move(payload), std::move(sink)));
   Registry::instance().add(pipeline);
+  const SignalsBlocked blocked;
   // Detached: `close` waits for it with a limit, which join() cannot.
   std::thread([pipeline] { pipeline->run(); }).detach();
   return pipeline;

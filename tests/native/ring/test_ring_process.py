@@ -245,3 +245,20 @@ def test_two_threads_may_close_at_the_same_time(native, feeder):
     for thread in threads:
         thread.join()
     assert answers == [True] * 4
+
+
+def test_the_drain_thread_takes_no_signal(run):
+    """A signal that it took ran no handler, and the main thread slept on."""
+    script = """
+    blocked = {}
+    for name in os.listdir("/proc/self/task"):
+        status = open(f"/proc/self/task/{name}/status").read()
+        blocked[int(name)] = int(status.partition("SigBlk:")[2].split()[0], 16)
+    others = [mask for thread, mask in blocked.items() if thread != threading.get_native_id()]
+    wanted = 1 << (signal.SIGTERM - 1) | 1 << (signal.SIGINT - 1)
+    assert others and all(mask & wanted == wanted for mask in others), blocked
+    assert not blocked[threading.get_native_id()] & wanted
+    push(1)
+    """
+    code, _, errors, stored = run(script)
+    assert (code, stored) == (0, 1), errors
